@@ -15,7 +15,7 @@ use crate::meta::{Page, store};
 use crate::space::Work;
 use crate::statistics::Class;
 use crate::zones::table::{NoWriter, Shortage};
-use crate::zones::{DeviceKind, Reserve, Stream, Tries, ZoneWriter};
+use crate::zones::{DeviceKind, Stream, Tries, ZoneWriter};
 
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
@@ -60,7 +60,7 @@ impl Checkpoints {
     }
 
     /// A writer for metadata, for which so many zones are left alone. Cold pages have a zone of their own while there are plenty.
-    fn metadata_writer(&self, stream: Stream, reserve: Reserve) -> Result<ZoneWriter> {
+    fn metadata_writer(&self, stream: Stream, work: Work) -> Result<ZoneWriter> {
         if stream == Stream::ColdMetadata
             && let Ok(writer) = self.store.zones.checkout(
                 &self.store.media,
@@ -76,7 +76,8 @@ impl Checkpoints {
             let writer = self.store.zones.checkout(
                 &self.store.media,
                 Stream::Metadata,
-                reserve,
+                // What is left to the log changes as the log takes zones.
+                self.space.leaves(work),
                 Shortage::Share,
             );
             match writer {
@@ -97,15 +98,15 @@ impl Checkpoints {
         sealed: &[Buffer],
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<Vec<Addr>> {
-        let reserve = match class {
-            Class::Checkpoint => self.space.leaves(Work::Chunks),
-            _ => self.space.leaves(Work::Pages),
+        let work = match class {
+            Class::Checkpoint => Work::Chunks,
+            _ => Work::Pages,
         };
         let mut addrs = Vec::with_capacity(sealed.len());
         let mut tries = Tries::default();
         while let Some(next) = sealed.get(addrs.len()) {
             let seen = self.store.zones.resets_ended();
-            let mut writer = self.metadata_writer(stream, reserve)?;
+            let mut writer = self.metadata_writer(stream, work)?;
             // Chunks go where pages go that are not cold.
             let reserved = if class != Class::Checkpoint && writer.stream == Stream::Metadata {
                 self.blocks_for_chunks()

@@ -152,11 +152,12 @@ impl Cleaner {
     }
 
     /// Whether cleaning the zone was tried in its present use, moved nothing, and is not to be tried again yet, when so many checkpoints
-    /// were written.
+    /// were written. Only one that has failed is tried again: of the others there are better ones, and where there are none a volume
+    /// that is full has no room for what trying costs.
     fn is_unproductive(&self, zone: &ZoneStatus, checkpoint: u64) -> bool {
         let tried = self.unproductive.lock().get(&zone.zone).copied();
         let tried = tried.filter(|tried| tried.sequence == zone.entry.sequence);
-        tried.is_some_and(|tried| checkpoint < tried.again)
+        tried.is_some_and(|tried| checkpoint < tried.again || !zone.must_be_emptied())
     }
 
     /// Which victims may be begun with: there is room for what is live in them.
@@ -194,29 +195,38 @@ impl Cleaner {
 
 #[cfg(test)]
 mod tests {
+    use persimmon_format::table::Role;
     use persimmon_sim::SimConfig;
 
     use crate::cleaning::Cleaner;
     use crate::engine::tests::engine;
+    use crate::zones::failure::ZoneFailure;
+    use crate::zones::table::ZoneStatus;
 
     /// A zone whose blocks could not be read once was not cleaned again before the next mount, not even one that had failed.
     #[test]
     fn a_zone_that_could_not_be_moved_is_tried_again() {
         let engine = engine(SimConfig::new(40, 128));
         let cleaner = Cleaner::new(&engine.store, &engine.space, &engine.placement);
-        let zone = engine.store.zones.status()[3];
-        let is_left = || cleaner.is_unproductive(&zone, engine.store.on_device().number);
-        assert!(!is_left());
+        let mut zone = engine.store.zones.status()[3];
+        zone.failure = Some(ZoneFailure::ReadOnly);
+        zone.entry.role = Role::Data;
+        zone.entry.valid = 1;
+        let is_left =
+            |zone: &ZoneStatus| cleaner.is_unproductive(zone, engine.store.on_device().number);
+        assert!(!is_left(&zone));
         for checkpoints in [1, 2, 4, 8] {
             cleaner.note_unproductive(zone.zone, zone.entry.sequence);
             for _ in 0..checkpoints {
-                assert!(is_left());
+                assert!(is_left(&zone));
                 engine.checkpoints.write().unwrap();
             }
-            assert!(!is_left());
+            assert!(!is_left(&zone));
         }
+        zone.failure = None;
+        assert!(cleaner.is_unproductive(&zone, u64::MAX));
         // In another use it is another zone.
         cleaner.note_unproductive(zone.zone, zone.entry.sequence + 1);
-        assert!(!is_left());
+        assert!(!is_left(&zone));
     }
 }

@@ -66,12 +66,8 @@ impl CleaningCursor {
         self.loaded.is_empty() && self.found.is_empty() && matches!(self.ahead, Ahead::Pages(_))
     }
 
-    /// Whether a step of it costs what it moves: no pages are marked, no tree is searched. A victim of metadata ends with more than
-    /// a step: its pages leave it with a checkpoint.
+    /// Whether a step of it costs what it moves: no pages are marked, no tree is searched.
     pub(crate) fn is_plain(&self) -> bool {
-        if self.victim.entry.role == Role::Metadata {
-            return false;
-        }
         let is_long = matches!(self.ahead, Ahead::Pages(_) | Ahead::Tree(_));
         !is_long || !self.found.is_empty() || !self.loaded.is_empty()
     }
@@ -168,9 +164,7 @@ impl Cleaner {
     }
 
     /// Moves the next that was read, not many more than `blocks_max` blocks. Each frame may dirty a page, and
-    /// what is placed leaves room for the pages of one group ([`Budget::cleaning_reserve`]).
-    ///
-    /// [`Budget::cleaning_reserve`]: crate::zones::Budget::cleaning_reserve
+    /// what is placed leaves room for the pages of one group (`space/reserves.rs`).
     fn move_some(&self, cursor: &mut CleaningCursor, blocks_max: u64) -> Result<()> {
         let frames_max = self.store.transaction_ops_max();
         let (mut group, mut blocks) = (Vec::new(), 0);
@@ -332,29 +326,4 @@ fn first_block(summary: &Summary, at: u32) -> u32 {
     let frames = summary.entries.iter().map(|e| e.zone_block);
     let packed = summary.packed.iter().map(|e| e.zone_block);
     frames.chain(packed).min().unwrap_or(1).min(at)
-}
-
-#[cfg(test)]
-mod tests {
-    use persimmon_format::table::Role;
-    use persimmon_sim::SimConfig;
-
-    use crate::cleaning::Cleaner;
-    use crate::engine::tests::engine;
-
-    /// A writer that moves a few blocks for its own took the victim with metadata whose pages were all marked, found nothing to do, and
-    /// dropped it: nobody knew any more that the next checkpoint would empty it.
-    #[test]
-    fn a_victim_of_metadata_is_left_to_cleaning_ahead() {
-        let engine = engine(SimConfig::new(40, 128));
-        let cleaner = Cleaner::new(&engine.store, &engine.space, &engine.placement);
-        let zones = engine.store.zones.status();
-        let of = |role| zones.iter().find(|zone| zone.entry.role == role).unwrap();
-        let mut cursor = cleaner.begin_cursor(of(Role::Metadata));
-        assert!(!cursor.is_plain());
-        while cleaner.advance(&mut cursor, 64).unwrap() {
-            assert!(!cursor.is_plain());
-        }
-        assert!(!cursor.is_plain());
-    }
 }

@@ -86,6 +86,7 @@ fn worse(one: Result<()>, other: Result<()>) -> Result<()> {
 }
 
 #[cfg(test)]
+#[cfg(not(interleave))]
 mod tests {
     use crate::engine::tests::{NOW, create, engine};
     use crate::zones::locked::TAKEN;

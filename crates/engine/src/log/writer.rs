@@ -331,8 +331,9 @@ impl Log {
                     Reach::Recorded => {
                         drop(inner);
                         return media.record().inspect_err(|error| {
-                            // What had completed may be lost, as after a flush that failed.
-                            self.give_up(error);
+                            // As after a flush that failed: what had completed may be lost, unless it can be tried again.
+                            self.lock().fail(error);
+                            self.wake.notify_all();
                         });
                     }
                 }

@@ -52,16 +52,20 @@ impl Reclaimer {
     }
 
     fn is_short(&self, need: Need) -> bool {
-        let view = self.space.view();
-        let zones = &self.store.zones;
-        let may_take = need != Need::Data || zones.may_take_for_data(view.leaving(None));
+        let (view, may_take) = (self.space.view(), self.may_take(need));
         // Zones may have become reclaimable since somebody looked.
         view.is_short_for(need, may_take) && self.space.view_now().is_short_for(need, may_take)
     }
 
+    /// Whether data, if it is that, could have one of the zones that are free.
+    fn may_take(&self, need: Need) -> bool {
+        let reserve = || self.space.view().leaving(None);
+        need != Need::Data || self.store.zones.may_take_for_data(reserve())
+    }
+
     fn seen(&self, need: Need) -> Seen {
-        let is_short = self.is_short(need);
         let (view, device) = (self.space.view_now(), need.device());
+        let is_short = view.is_short_for(need, self.may_take(need));
         Seen {
             free: view.free(device),
             in_reset: view.in_reset(device),
@@ -140,10 +144,14 @@ impl Reclaimer {
             if has_chosen && !self.cleaner.is_affordable(&victim) {
                 break;
             }
-            (has_chosen, emptied.any) = (true, true);
+            has_chosen = true;
+            let live = self.store.zones.valid(victim.zone);
             add(&self.store.media.counters.cleaning_foreground, 1);
             self.store.zones.tell_victim(victim.zone, why.into(), true);
-            match self.clean(&victim) {
+            let cleaned = self.clean(&victim);
+            let is_left = cleaned.is_ok() && self.store.zones.valid(victim.zone) >= live;
+            emptied.any |= victim.entry.role == Role::Metadata || !is_left;
+            match cleaned {
                 Ok(()) => {}
                 Err(error) if error.is_want_of_zones() && victim.entry.role == Role::Metadata => {
                     break;

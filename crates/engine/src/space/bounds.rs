@@ -53,7 +53,12 @@ impl Space {
     }
 
     fn are_short_for_journal(&self) -> bool {
-        self.are_short_for(0)
+        // With large zones there is none to spare for what data takes before the next look.
+        let aside = match self.store.zones.budget.large {
+            Some(_) => self.zones_for_staged(),
+            None => 0,
+        };
+        self.are_short_for(aside)
     }
 
     /// Whether the journal has got as long as it is to get.

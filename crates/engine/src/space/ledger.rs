@@ -107,11 +107,12 @@ impl Space {
         if overwriting == 0 {
             return false;
         }
-        // Of several at a time each sees what those before it have taken.
+        // Taken first, like all others do it: of several at a time none gets what another has. One after the other, or all might fail.
         let _one = self.granting.lock();
-        let has_room = self.has_room_over(blocks, overwriting);
-        if has_room {
-            self.take(blocks);
+        self.take(blocks);
+        let has_room = self.has_room_with(blocks, overwriting);
+        if !has_room {
+            self.release(blocks);
         }
         has_room
     }
@@ -160,6 +161,35 @@ mod tests {
         assert!(!space.reserve_over(1, 0));
         assert!(space.reserve_over(10, 10));
         space.release(left + 20);
+        assert_eq!(space.available_blocks(), left);
+    }
+
+    /// Whoever takes them, and however many at a time.
+    #[test]
+    fn the_last_blocks_are_promised_once_to_many() {
+        let engine = engine(SimConfig::new(40, 128));
+        let space = &engine.space;
+        let left = space.available_blocks();
+        assert!(space.reserve_over(left - 10, 0));
+        for round in 0..200 {
+            let granted: Vec<u64> = std::thread::scope(|scope| {
+                let take = |over: u64| {
+                    scope.spawn(move || {
+                        if space.reserve_over(10 + over, over) {
+                            10 + over
+                        } else {
+                            0
+                        }
+                    })
+                };
+                let threads = [0, 10, 0, 20].map(take);
+                threads.into_iter().map(|t| t.join().unwrap()).collect()
+            });
+            let winners = granted.iter().filter(|blocks| **blocks > 0).count();
+            assert!(winners <= 1, "round {round}: {granted:?}");
+            space.release(granted.iter().sum());
+        }
+        space.release(left - 10);
         assert_eq!(space.available_blocks(), left);
     }
 }

@@ -90,6 +90,14 @@ impl Space {
         fits && self.has_metadata_for(&room, overwriting.min(blocks), blocks)
     }
 
+    /// The same where they are taken already.
+    pub(super) fn has_room_with(&self, blocks: u64, overwriting: u64) -> bool {
+        let overwriting = overwriting.min(blocks);
+        let room = self.room_beside(overwriting);
+        let fits = blocks == overwriting || room.data.is_some();
+        fits && self.has_metadata_for(&room, overwriting, overwriting)
+    }
+
     pub(crate) fn overdrawn(&self) -> bool {
         let room = self.room();
         room.data.is_none() || room.metadata.is_none()
@@ -97,6 +105,11 @@ impl Space {
 
     /// What can still be promised.
     pub(crate) fn room(&self) -> Room {
+        self.room_beside(0)
+    }
+
+    /// What can still be promised, if so many staged blocks do not count.
+    fn room_beside(&self, uncounted: u64) -> Room {
         // Before what the tree counts: what is preallocated meanwhile counts twice for a moment, and never in neither.
         let unwritten = self.unwritten_blocks.load(Ordering::Relaxed);
         let (dirty, allocated, reserved, inline) = {
@@ -121,7 +134,8 @@ impl Space {
         let copies = u64::from(self.store.zones.budget.copies);
         // What is promised counts as if it were staged.
         let promised = self.promised_blocks.load(Ordering::Relaxed);
-        let staged = self.staged_blocks().saturating_add(promised);
+        let staged = self.staged_blocks().saturating_sub(uncounted);
+        let staged = staged.saturating_add(promised);
         let live = |part| self.store.zones.live_blocks(part);
         let pages = dirty.saturating_mul(DIRTY_PAGE_BLOCKS * copies);
         let less = |all: u64, taken: [u64; 4]| {

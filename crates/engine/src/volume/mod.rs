@@ -92,7 +92,7 @@ impl Volume {
         self.engine.store.transaction_ops_max()
     }
 
-    /// [`Volume::walk`] until `visit` breaks. Holds no more in memory than what `pick` makes of 1,024 items.
+    /// Looks at each item in a range of keys, in order, and hands on what `pick` makes of it, until `visit` breaks. Holds no more in memory than what `pick` makes of 1,024 items.
     pub fn walk_while<T>(
         &self,
         keys: impl RangeBounds<Key>,

@@ -15,7 +15,7 @@ pub enum Task {
     /// Write all staged file data and make everything durable: the periodic commit.
     Commit,
     /// Write a checkpoint if the journal or the dirty pages are three quarters of the way to their bounds,
-    /// or what [`Options::checkpoint_due_percent`] says.
+    /// or what [`Options::checkpoint_due_percent`](crate::Options::checkpoint_due_percent) says.
     CheckpointIfDue,
     /// Write a checkpoint.
     Checkpoint,
