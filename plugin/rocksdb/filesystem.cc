@@ -19,7 +19,7 @@ constexpr char kTestDirectory[] = "/rocksdbtest";
 
 class Lock : public FileLock {
  public:
-  explicit Lock(std::string path) : path(std::move(path)) {}
+  explicit Lock(std::string locked) : path(std::move(locked)) {}
 
   const std::string path;
   OpenFile file;

@@ -78,15 +78,15 @@ Env* StaticEnv(const std::string& uri, std::string* error) {
 }
 
 int RegisterFactories(ObjectLibrary& library, const std::string&) {
-  ObjectLibrary::PatternEntry uri("persimmon", false);
-  uri.AddSeparator("://", false);
+  ObjectLibrary::PatternEntry pattern("persimmon", false);
+  pattern.AddSeparator("://", false);
   library.AddFactory<FileSystem>(
-      uri, [](const std::string& uri, std::unique_ptr<FileSystem>* guard, std::string* error) -> FileSystem* {
+      pattern, [](const std::string& uri, std::unique_ptr<FileSystem>* guard, std::string* error) -> FileSystem* {
         Status status = NewPersimmonFileSystem(uri, guard);
         if (!status.ok()) *error = status.ToString();
         return guard->get();
       });
-  library.AddFactory<Env>(uri, [](const std::string& uri, std::unique_ptr<Env>*, std::string* error) {
+  library.AddFactory<Env>(pattern, [](const std::string& uri, std::unique_ptr<Env>*, std::string* error) {
     return StaticEnv(uri, error);
   });
   return 2;

@@ -13,6 +13,8 @@ const VOLUME_BYTES: u64 = 1 << 30;
 /// Bytes of the one that becomes full.
 const FULL_BYTES: u64 = 256 << 20;
 
+/// A RocksDB built from source has none of the libraries that db_bench compresses with otherwise.
+const NO_COMPRESSION: &str = "--compression_type=none";
 /// What db_bench is run with, each on a database of its own.
 const BENCHES: &[(&str, &[&str])] = &[
     ("buffered", &[]),
@@ -97,6 +99,7 @@ fn installed(plugin: &Plugin, scratch: &Path) -> Result<()> {
     let mut bench = std::process::Command::new(usr.join("bin/persimmon-rocksdb"));
     bench.arg(plugin.path_of("db_bench"));
     bench.args(["--benchmarks=fillseq", "--num=100", "--db=/db"]);
+    bench.arg(NO_COMPRESSION);
     bench.arg(format!("--fs_uri={}", uri(&image, "")));
     // The one place where it would look is below the root of the system.
     let library = usr.join("lib/persimmon/libpersimmon_rocksdb.so");
@@ -194,7 +197,7 @@ fn reads_ahead(plugin: &Plugin, scratch: &Path) -> Result<()> {
         "--value_size=1000",
     ]);
     bench.args([
-        "--compression_type=none",
+        NO_COMPRESSION,
         "--write_buffer_size=4194304",
         "--statistics",
         "--db=/db",
@@ -260,6 +263,7 @@ pub fn tools(plugin: &Plugin, scratch: &Path, entries: u32, tally: &mut Tally) {
         let mut fill = plugin.program("db_bench");
         fill.arg(format!("--num={entries}"));
         fill.args(["--benchmarks=fillrandom,overwrite,compact", "--db=/db"]);
+        fill.arg(NO_COMPRESSION);
         output(fill.arg(format!("--fs_uri={uri}")))?;
         tools_on(plugin, &uri)?;
         plugin.fsck(&image)

@@ -13,7 +13,8 @@ pub const FOLDER: &str = "plugin/rocksdb";
 pub const BESIDE: &[&str] = &["persimmon-cli"];
 pub const C_TEST: &str = "c_test";
 /// Flags of both compilers.
-const WARNINGS: &str = "-Wall -Wextra -Werror";
+/// RocksDB builds plugins with `-Wshadow`, and takes warnings for errors.
+const WARNINGS: &str = "-Wall -Wextra -Wshadow -Werror";
 
 /// The plugin where it was built.
 pub struct Plugin {
