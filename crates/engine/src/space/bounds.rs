@@ -18,13 +18,13 @@ impl Space {
     pub(crate) fn pages_are_many(&self) -> bool {
         let (pages, budget) = (self.pages_to_bound(), &self.store.zones.budget);
         pages >= budget.dirty_pages_max
-            || pages >= budget.dirty_pages_reserved && self.are_short_for_pages()
+            || pages >= budget.dirty_pages_reserved && self.are_short_for_pages(0)
     }
 
     /// Whether zones are short for a checkpoint of more pages than there is always room for. Before the next look at it
     /// data may take as many as fit what is staged.
-    fn are_short_for_pages(&self) -> bool {
-        self.are_short_for(self.zones_for_staged())
+    fn are_short_for_pages(&self, ahead: u32) -> bool {
+        self.are_short_for(self.zones_for_staged() + ahead)
     }
 
     /// Whether so few zones are left, once some are put `aside`, that a journal has to end which is longer than what is always reserved
@@ -43,7 +43,7 @@ impl Space {
     pub(crate) fn journal_is_full(&self) -> bool {
         let blocks = self.store.log.blocks_to_replay();
         blocks >= self.store.zones.budget.journal_blocks_max
-            || blocks >= self.journal_blocks_when_short() && self.are_short_for_journal()
+            || blocks >= self.journal_blocks_when_short() && self.are_short_for_journal(0)
     }
 
     /// Blocks of journal for which there is room however short zones are.
@@ -52,13 +52,19 @@ impl Space {
         reserved.min(self.store.zones.counts().journal_blocks)
     }
 
-    fn are_short_for_journal(&self) -> bool {
+    fn are_short_for_journal(&self, ahead: u32) -> bool {
         // With large zones there is none to spare for what data takes before the next look.
         let aside = match self.store.zones.budget.large {
             Some(_) => self.zones_for_staged(),
             None => 0,
         };
-        self.are_short_for(aside)
+        self.are_short_for(aside + ahead)
+    }
+
+    /// Zones by which the background is ahead of who would have to wait for its checkpoint. Where zones are large, what is more than is
+    /// always reserved has to be written before the last of them are taken; otherwise the reserves grow with what there is.
+    fn zones_ahead(&self) -> u32 {
+        u32::from(self.store.zones.budget.large.is_some())
     }
 
     /// Whether the journal has got as long as it is to get.
@@ -76,13 +82,14 @@ impl Space {
             .load(Ordering::Relaxed);
         let pages = self.pages_to_bound() * 100;
         pages >= budget.dirty_pages_max * percent as usize
-            || pages >= budget.dirty_pages_reserved * percent as usize && self.are_short_for_pages()
+            || pages >= budget.dirty_pages_reserved * percent as usize
+                && self.are_short_for_pages(self.zones_ahead())
             || self.store.log.blocks_to_replay() * 100
                 >= budget.journal_blocks_max * u64::from(percent)
             || self.journal_is_long()
             || self.store.log.blocks_to_replay() * 100
                 >= self.journal_blocks_when_short() * u64::from(percent)
-                && self.are_short_for_journal()
+                && self.are_short_for_journal(self.zones_ahead())
     }
 }
 
