@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_engine::invariant::panic_on_bugs;
 use persimmon_engine::{Barrier, FormatOptions, FsyncOrder, RecoveryReport, Volume};
-use persimmon_format::zone_header::{COMPACT, ZoneHeader};
+use persimmon_format::zone_header::ZoneHeader;
 use persimmon_inspect::finding::{
     DATA_LOST, DATA_SUMMARY, PAGE_COPY, Rule, ZONE_COPY, ZONE_READ_ONLY, ZONE_STATE,
 };
@@ -34,8 +34,7 @@ impl System for Filesystem {
     type Subject = Mounted;
 
     fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
-        let compact = is_compact(device.config());
-        format_volume(Arc::clone(device) as _, copies, compact)
+        format_volume(Arc::clone(device) as _, copies)
     }
 
     fn outlives_zones(&self) -> bool {
@@ -79,12 +78,11 @@ pub(crate) fn mount_on(
     mount_volume(device, options(sim.config()))
 }
 
-fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32, compact: bool) -> Result<(), String> {
+fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32) -> Result<(), String> {
     let options = FormatOptions {
         uuid: *b"simulated volume",
         secret: [0x5a; 32],
         copies,
-        compact,
         ..FormatOptions::default()
     };
     panic_on_bugs();
@@ -96,14 +94,11 @@ fn mount_volume(
     options: persimmon_engine::Options,
 ) -> Result<Mounted, String> {
     panic_on_bugs();
-    let mut names = option_names(&options);
+    let names = option_names(&options);
     let (volume, report) =
         Volume::open(device, options).map_err(|error| format!("{error} ({error:?})"))?;
     if report.log_zones_undecodable > 0 {
         return Err("what a power cut left of a zone is taken for a lost end of the log".into());
-    }
-    if volume.identity().incompatible & COMPACT == 0 {
-        names.push("made without compact");
     }
     let volume = Arc::new(volume);
     let orphans = volume.orphans().map_err(|error| error.to_string())?;
@@ -200,12 +195,6 @@ fn recovery_paths(report: &RecoveryReport, orphans: usize) -> Vec<&'static str> 
     ];
     let met = met.into_iter().filter_map(|(is, path)| is.then_some(path));
     met.chain([replayed]).collect()
-}
-
-/// One of eight volumes is as those were made before there was the feature; that goes by the seed too.
-fn is_compact(config: &SimConfig) -> bool {
-    let roll = config.seed >> 56;
-    roll / 16 % 8 != 5
 }
 
 /// Bounds so small that they are reached, and the order of an fsync: they go by the seed.
