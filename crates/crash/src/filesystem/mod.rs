@@ -11,7 +11,7 @@ pub use mounted::Mounted;
 pub use on_drive::{Tally, model_test};
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_engine::invariant::panic_on_bugs;
@@ -21,6 +21,7 @@ use persimmon_inspect::finding::{
     DATA_LOST, DATA_SUMMARY, PAGE_COPY, Rule, ZONE_COPY, ZONE_READ_ONLY, ZONE_STATE,
 };
 use persimmon_inspect::{CheckOptions, Finding, Severity};
+use persimmon_sync::host::Mutex;
 use persimmon_sync::thread::{self, ThreadId};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
@@ -232,7 +233,7 @@ pub(crate) struct WorkloadClock(Mutex<HashMap<ThreadId, u64>>);
 impl WorkloadClock {
     fn set(&self, nanoseconds: u64) {
         let id = thread::current().id();
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.0.lock();
         times.insert(id, nanoseconds);
     }
 }
@@ -240,7 +241,7 @@ impl WorkloadClock {
 impl Clock for WorkloadClock {
     fn now(&self) -> Timestamp {
         let id = thread::current().id();
-        let times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = self.0.lock();
         timestamp(times.get(&id).copied().unwrap_or_default())
     }
 }
