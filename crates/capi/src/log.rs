@@ -2,8 +2,9 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::{self, Write};
-use std::sync::{Once, PoisonError, RwLock};
+use std::sync::Once;
 
+use persimmon_sync::RwLock;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -94,7 +95,7 @@ impl Drop for Line {
     fn drop(&mut self) {
         let text = self.text.trim_ascii_end();
         // Held while it is called: who has replaced a callback knows that it is not called any more.
-        let target = TARGET.read().unwrap_or_else(PoisonError::into_inner);
+        let target = TARGET.read();
         let Some(callback) = target.callback else {
             let word = match self.level {
                 PERSIMMON_LOG_ERROR => "error",
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn persimmon_set_log(
     argument: *mut c_void,
 ) -> c_int {
     call(|| {
-        *TARGET.write().unwrap_or_else(PoisonError::into_inner) = Target { callback, argument };
+        *TARGET.write() = Target { callback, argument };
         Ok(())
     })
 }

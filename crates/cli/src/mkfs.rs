@@ -517,7 +517,6 @@ impl Plan<'_> {
             label: self.shape.label(),
             reserve_basis_points: Some(self.reserve),
             copies: self.shape.copies(),
-            compact: true,
             now: SystemClock.now(),
             root_mode: 0o755,
             root_uid: rustix::process::geteuid().as_raw(),

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
 use persimmon_crash::hosted::{Plan, Tally, run};
+use persimmon_sync::host::Mutex;
 
 /// Lets several clients work with the library on an image, has its host lose power, and compares what is recovered with
 /// what was acknowledged
@@ -48,9 +48,7 @@ fn main() -> ExitCode {
                     let plan = Plan::new(arguments.seed + number);
                     match run(&plan) {
                         Ok(covered) => {
-                            if let Ok(mut tally) = tally.lock() {
-                                *tally += covered;
-                            }
+                            *tally.lock() += covered;
                         }
                         Err(failure) => {
                             failures.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +61,7 @@ fn main() -> ExitCode {
         }
     });
     let failures = failures.into_inner();
-    let tally = tally.into_inner().unwrap_or_default();
+    let tally = tally.into_inner();
     println!(
         "{tally:?}, {failures} failed, {:.1} s",
         began.elapsed().as_secs_f64()

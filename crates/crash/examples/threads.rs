@@ -1,12 +1,12 @@
 //! Several clients at once, and power cuts: `cargo xtask interleave --help`.
 
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
 use persimmon_crash::threads::{Plan, Tally, run};
+use persimmon_sync::host::Mutex;
 
 /// Lets several clients work on a simulated volume at once, cuts the power, and compares what is recovered with what
 /// may be recovered
@@ -44,9 +44,7 @@ fn main() -> ExitCode {
                     let plan = Plan::new(arguments.seed + number);
                     match run(&plan) {
                         Ok(covered) => {
-                            if let Ok(mut tally) = tally.lock() {
-                                *tally += covered;
-                            }
+                            *tally.lock() += covered;
                         }
                         Err(why) => {
                             failures.fetch_add(1, Ordering::Relaxed);
@@ -58,7 +56,7 @@ fn main() -> ExitCode {
         }
     });
     let failures = failures.into_inner();
-    let tally = tally.into_inner().unwrap_or_default();
+    let tally = tally.into_inner();
     println!(
         "{tally:?}, {failures} failed, {:.1} s",
         began.elapsed().as_secs_f64()

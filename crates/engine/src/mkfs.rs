@@ -8,7 +8,7 @@ use persimmon_device::{Geometry, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::gate::FixedFields;
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{COMPACT, MIRRORED, PACKED, REQUIRED, SPLIT, VolumeIdentity};
+use persimmon_format::zone_header::{MIRRORED, REQUIRED, SPLIT, VolumeIdentity};
 use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
 use crate::empty::{EmptyVolume, RebuildStart};
@@ -41,12 +41,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let (reserve, copies) = (options.reserve_on(&geometry), options.copies);
     let feature = |is_there, bit| if is_there { bit } else { 0 };
     let split = feature(geometry.metadata_zones > 0, SPLIT);
-    let compact = feature(options.compact, COMPACT);
-    let incompatible = REQUIRED | PACKED | compact | split;
-    let incompatible = match copies {
-        1 => incompatible,
-        _ => incompatible | MIRRORED,
-    };
+    let mirrored = feature(copies > 1, MIRRORED);
     let runtime = Options::default();
     let empty = EmptyVolume::of(device, reserve, copies, &runtime)?;
     empty.budget.check_zones(empty.capacities)?;
@@ -64,7 +59,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         uuid: options.uuid,
         secret: options.secret,
         label: options.label.clone(),
-        incompatible,
+        incompatible: REQUIRED | split | mirrored,
         read_only_compatible: 0,
         compatible: 0,
         created_seconds: options.now.seconds,

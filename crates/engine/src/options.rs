@@ -30,9 +30,6 @@ pub struct FormatOptions {
     /// Zones that hold each block of the log and of metadata: 1, or 2, with which any one zone can
     /// be lost and nothing is but the file data in it.
     pub copies: u32,
-    /// Pages by columns, short summaries, and counts in footers: without it the volume is as those were made that
-    /// know none of these.
-    pub compact: bool,
     /// Creation time, also of the root directory.
     pub now: Timestamp,
     /// Permissions of the root directory.
@@ -51,7 +48,6 @@ impl Default for FormatOptions {
             label: String::new(),
             reserve_basis_points: None,
             copies: 1,
-            compact: true,
             now: Timestamp::default(),
             root_mode: 0o755,
             root_uid: 0,

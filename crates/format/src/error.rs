@@ -64,13 +64,12 @@ pub enum FormatError {
         /// The unknown bits.
         unknown: u64,
     },
-    /// Made by an earlier Persimmon, in a format that this program does not read.
+    /// Lacks features that every volume of this format has.
     #[error(
-        "the volume is of an earlier format (without the features {missing:#x}) that this program \
-         does not read; use the persimmon that made it"
+        "the volume is without the features {missing:#x}, which every volume of this format has"
     )]
-    Older {
-        /// The features that it would have to have.
+    MissingFeatures {
+        /// The missing bits.
         missing: u64,
     },
 }
@@ -83,7 +82,7 @@ impl FormatError {
             self,
             FormatError::NewerVersion { .. }
                 | FormatError::UnknownFeatures { .. }
-                | FormatError::Older { .. }
+                | FormatError::MissingFeatures { .. }
         )
     }
 }

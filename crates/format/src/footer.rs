@@ -66,8 +66,8 @@ pub struct Footer {
     /// Entries that override those in the ZIT: the zones that this checkpoint wrote its own
     /// chunks into; and where it has counts, all that changed otherwise.
     pub overrides: Vec<(ZoneId, ZitEntry)>,
-    /// What is valid in zones of which all else is as the ZIT has it, in the order of zones. With
-    /// [`crate::zone_header::COMPACT`], and with it there is only where [`Footer::counted`] is past the cut.
+    /// What is valid in zones of which all else is as the ZIT has it, in the order of zones. There are only where
+    /// [`Footer::counted`] is past the cut.
     /// Encoded behind that: their number (u32), then for each how many zones it is from the one before (varint; the first
     /// from the one before zone 0), twice its valid blocks (varint), one more if some packing units fall short, then how many (u8).
     pub counts: Vec<(ZoneId, Valid)>,

@@ -45,7 +45,7 @@ impl Features {
         }
         let missing = REQUIRED & !self.incompatible;
         if missing != 0 {
-            return Err(FormatError::Older { missing });
+            return Err(FormatError::MissingFeatures { missing });
         }
         Ok(())
     }

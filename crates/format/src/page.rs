@@ -1,7 +1,7 @@
 //! Metadata pages as they lie on the device: the 16 KiB image of a tree node, compressed, in an
 //! envelope whose owner is the page id and whose sequence is the checkpoint that wrote it.
 //!
-//! Payload: how it is stored 0 (0 as it is, 1 LZ4 block, 2 LZ4 block of its [`columns`]), reserved
+//! Payload: how it is stored 0 (0 as it is, 2 LZ4 block of its [`columns`]), reserved
 //! 1..4, compressed length 4..8, bytes.
 //!
 //! Image: level 0 (0 is a leaf), flags 1 (zero), items 2..4, heap start 4..6, dead bytes 6..8
@@ -48,50 +48,34 @@ const _: () = assert!(
 pub enum Compression {
     /// As it is.
     None,
-    /// An LZ4 block.
-    Lz4,
-    /// An LZ4 block of its columns, on volumes with [`crate::zone_header::COMPACT`].
+    /// An LZ4 block of its columns.
     Columns,
 }
 
-/// The payload of an image: compressed where that makes it shorter, by its columns if the volume may
-/// have them. An image that is no page has none, and is stored all the same.
+/// The payload of an image: its columns compressed, where that makes it shorter. An image that is no page has none, and
+/// is stored all the same.
 #[must_use]
-pub fn pack(image: &[u8; PAGE_SIZE], with_columns: bool) -> Vec<u8> {
-    let columns = with_columns.then(|| columns::from_image(image)).flatten();
+pub fn pack(image: &[u8; PAGE_SIZE]) -> Vec<u8> {
+    let columns = columns::from_image(image).map(|columns| lz4_flex::block::compress(&columns));
     let (compression, bytes) = match &columns {
-        Some(columns) => (Compression::Columns, columns.as_slice()),
-        None => (Compression::Lz4, image.as_slice()),
+        Some(compressed) if compressed.len() < PAGE_SIZE => (Compression::Columns, &compressed[..]),
+        _ => (Compression::None, &image[..]),
     };
-    let compressed = lz4_flex::block::compress(bytes);
-    let mut out = Vec::with_capacity(PREFIX_LEN + compressed.len());
-    if compressed.len() < PAGE_SIZE {
-        put_prefix(&mut out, compression, compressed.len());
-        out.put(&compressed);
-    } else {
-        put_prefix(&mut out, Compression::None, PAGE_SIZE);
-        out.put(image);
-    }
+    let mut out = Vec::with_capacity(PREFIX_LEN + bytes.len());
+    put_prefix(&mut out, compression, bytes.len());
+    out.put(bytes);
     out
 }
 
 /// Takes the image out of a payload. Whether it is a page's is not checked.
 pub fn unpack(payload: &[u8], image: &mut [u8; PAGE_SIZE]) -> Result<()> {
     let (compression, bytes) = split(payload)?;
-    let decompress = |to: &mut [u8]| {
-        lz4_flex::block::decompress_into(bytes, to)
-            .map_err(|_| FormatError::Truncated { what: WHAT })
-    };
     match compression {
         Compression::None => image.copy_from_slice(bytes),
-        Compression::Lz4 => {
-            if decompress(image)? != PAGE_SIZE {
-                return Err(FormatError::Truncated { what: WHAT });
-            }
-        }
         Compression::Columns => {
             let mut columns = [0; columns::LEN_MAX];
-            let len = decompress(&mut columns)?;
+            let len = lz4_flex::block::decompress_into(bytes, &mut columns)
+                .map_err(|_| FormatError::Truncated { what: WHAT })?;
             columns::to_image(columns.get(..len).unwrap_or(&[]), image)?;
         }
     }
@@ -102,7 +86,6 @@ pub fn unpack(payload: &[u8], image: &mut [u8; PAGE_SIZE]) -> Result<()> {
 fn put_prefix(out: &mut Vec<u8>, compression: Compression, len: usize) {
     out.put_u8(match compression {
         Compression::None => 0,
-        Compression::Lz4 => 1,
         Compression::Columns => 2,
     });
     out.put(&[0; 3]);
@@ -114,7 +97,6 @@ pub fn split(payload: &[u8]) -> Result<(Compression, &[u8])> {
     let mut r = Reader::new(payload, WHAT);
     let compression = match r.u8()? {
         0 => Compression::None,
-        1 => Compression::Lz4,
         2 => Compression::Columns,
         other => return Err(r.bad("compression", other.into())),
     };

@@ -2,28 +2,26 @@
 //! checksums. They guide cleaning and disaster recovery; the tree is the truth.
 //!
 //! In the envelope, owner is the sequence of the zone and sequence the block's place in it.
-//! Payload: block of the summary before it in the zone 0..4 (0: none), entries 4..8, and [`SHORT`] if they are short, then
-//! each entry: place in the zone, inode, file block, blocks (varints), CRC-32C of each block. An entry of
-//! no blocks is a packed extent: then follow its packing unit in the block (u8), its compressed bytes
-//! (varint) and their CRC-32C.
+//! Payload: block of the summary before it in the zone 0..4 (0: none), number of entries and [`SHORT`] 4..8, then the
+//! entries.
 //!
-//! A short entry says what is other than where the one before ends (the first: than zeros): first a tag, u8: 0 one block, 1 a
+//! An entry says what is other than where the one before ends (the first: than zeros): first a tag, u8: 0 one block, 1 a
 //! run of several, 2 a packed extent, and [`OTHER_INO`], [`OTHER_PLACE`]. Then the inode and the place in the zone, if
-//! they are other (varints), how far the file block is from the one expected (varint, zigzag), and the rest as above, of a
-//! single block without their number. A run ends in the blocks after it, a packed extent in the block that it begins in,
-//! and in the file in the next one.
+//! they are other (varints), how far the file block is from the one expected (varint, zigzag), of a run the number of its
+//! blocks (varint), and the CRC-32C of each block; of a packed extent its packing unit in the block (u8), its compressed
+//! bytes (varint) and their CRC-32C. A run ends in the blocks after it, a packed extent in the block that it begins in, and
+//! in the file in the next one.
 
 use crate::codec::{Put, Reader};
 use crate::envelope::{self, BLOCK_PAYLOAD, Kind};
 use crate::extent::FRAME_BLOCKS_MAX;
 use crate::packed::{self, Packed};
-use crate::zone_header::COMPACT;
 use crate::{Addr, BLOCK_SIZE, DeviceId, Ino, Result, VolumeKey, ZoneId};
 
 const PREFIX_LEN: usize = 8;
-/// Bit of the number of entries: they are short. On volumes with [`crate::zone_header::COMPACT`].
+/// Bit of the number of entries that is always set: they are short, see [`crate::zone_header::COMPACT`].
 const SHORT: u32 = 1 << 31;
-/// Tag of a short entry of one block.
+/// Tag of an entry of one block.
 const ONE: u8 = 0;
 /// Of a run of several.
 const RUN: u8 = 1;
@@ -79,7 +77,7 @@ impl PackedEntry {
 
 /// Packed extents that always fit one summary.
 pub const PACKED_ENTRIES_MIN: usize = 128;
-// A tag or zero, three varints: 4 bytes of zone block, 10 + 8 of owner.
+// A tag, three varints: 4 bytes of zone block, 10 + 8 of owner.
 const _: () =
     assert!(PACKED_ENTRIES_MIN * (1 + 4 + 10 + 8 + 1 + 2 + 4) <= BLOCK_PAYLOAD - PREFIX_LEN);
 
@@ -94,22 +92,12 @@ struct End {
 /// A summary being put together.
 #[derive(Clone, Debug, Default)]
 pub struct SummaryBuilder {
-    is_short: bool,
     count: u32,
     end: End,
     bytes: Vec<u8>,
 }
 
 impl SummaryBuilder {
-    /// Without entries. Those of volumes with these incompatible features are short if they may.
-    #[must_use]
-    pub fn new(incompatible: u64) -> SummaryBuilder {
-        SummaryBuilder {
-            is_short: incompatible & COMPACT != 0,
-            ..SummaryBuilder::default()
-        }
-    }
-
     /// Whether there is room for one more entry of `blocks` blocks.
     #[must_use]
     pub fn fits(&self, blocks: usize) -> bool {
@@ -164,13 +152,6 @@ impl SummaryBuilder {
 
     /// What an entry of so many blocks, 0 of a packed extent, has before its checksums and what a packed extent alone has.
     fn put_begin(&mut self, begin: End, blocks: u32) {
-        if !self.is_short {
-            self.bytes.put_varint(begin.zone_block.into());
-            self.bytes.put_varint(begin.ino.0);
-            self.bytes.put_varint(begin.file_block);
-            self.bytes.put_varint(blocks.into());
-            return;
-        }
         let flag = |is_other: bool, flag: u8| if is_other { flag } else { 0 };
         let other_ino = flag(begin.ino != self.end.ino, OTHER_INO);
         let other_place = flag(begin.zone_block != self.end.zone_block, OTHER_PLACE);
@@ -210,7 +191,7 @@ impl SummaryBuilder {
         debug_assert!(block.len() == BLOCK_SIZE);
         let mut payload = Vec::with_capacity(PREFIX_LEN + self.bytes.len());
         payload.put_u32(previous);
-        payload.put_u32(self.count | if self.is_short { SHORT } else { 0 });
+        payload.put_u32(self.count | SHORT);
         payload.put(&self.bytes);
         block[envelope::HEADER_LEN..envelope::HEADER_LEN + payload.len()].copy_from_slice(&payload);
         envelope::seal(
@@ -238,15 +219,7 @@ impl End {
     }
 
     /// Reads where the entry behind this one begins, and its blocks; 0 of a packed extent.
-    fn read_next(self, r: &mut Reader<'_>, is_short: bool) -> Result<(End, u32)> {
-        if !is_short {
-            let begin = End {
-                zone_block: r.varint_u32("place")?,
-                ino: Ino(r.varint()?),
-                file_block: r.varint()?,
-            };
-            return Ok((begin, r.varint_u32("blocks")?));
-        }
+    fn read_next(self, r: &mut Reader<'_>) -> Result<(End, u32)> {
         let tag = r.u8()?;
         let ino = match tag & OTHER_INO {
             0 => self.ino,
@@ -305,11 +278,13 @@ impl Summary {
             return Err(r.bad("previous", previous.into()));
         }
         let count = r.u32()?;
-        let (count, is_short) = (count & !SHORT, count & SHORT != 0);
+        if count & SHORT == 0 {
+            return Err(r.bad("entries", count.into()));
+        }
         let (mut entries, mut packed) = (Vec::new(), Vec::new());
         let mut end = End::default();
-        for _ in 0..count {
-            let (begin, blocks) = end.read_next(&mut r, is_short)?;
+        for _ in 0..count & !SHORT {
+            let (begin, blocks) = end.read_next(&mut r)?;
             end = begin.after(blocks);
             let End {
                 zone_block: place,

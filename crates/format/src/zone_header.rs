@@ -33,7 +33,7 @@ pub const MIRRORED: u64 = 1;
 pub const PACKED: u64 = 2;
 /// Incompatible feature: the first zones are on a device of their own, which alone has log and metadata.
 pub const SPLIT: u64 = 4;
-/// Incompatible feature: metadata pages may be stored by their columns, summaries have short entries, and footers counts.
+/// Incompatible feature: metadata pages are stored by their columns, summaries have short entries, and footers counts.
 pub const COMPACT: u64 = 8;
 /// Incompatible feature: names are hashed by SipHash under a key of their own, see [`crate::name`].
 pub const NAMES: u64 = 16;
@@ -42,10 +42,9 @@ pub const LOTS: u64 = 32;
 /// Incompatible feature: footers begin with the volume's features.
 pub const FOOTER_FEATURES: u64 = 64;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 =
-    MIRRORED | PACKED | SPLIT | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
+pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | SPLIT | REQUIRED;
 /// Features that every volume has which this program reads.
-pub const REQUIRED: u64 = NAMES | LOTS | FOOTER_FEATURES;
+pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
 /// Features whose bits a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
@@ -98,12 +97,6 @@ impl VolumeIdentity {
         self.incompatible = all.incompatible;
         self.read_only_compatible = all.read_only_compatible;
         self.compatible = all.compatible;
-    }
-
-    /// Whether blocks of files may be compressed and packed.
-    #[must_use]
-    pub fn packs(&self) -> bool {
-        self.incompatible & PACKED != 0
     }
 
     /// Zones that hold each block of the log and of metadata.

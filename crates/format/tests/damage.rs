@@ -16,7 +16,7 @@ use persimmon_format::page::{self, PAGE_SIZE, PageView};
 use persimmon_format::record::Op;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, ZitEntry};
-use persimmon_format::zone_header::{COMPACT, ZoneHeader};
+use persimmon_format::zone_header::ZoneHeader;
 use persimmon_format::{BLOCK_SIZE, FormatError, Result};
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ fn sealed() -> Vec<(&'static str, Vec<u8>, Decoder)> {
             chunk(Kind::ZitChunk, b)
         }),
         ("page", samples::page(), |b| chunk(Kind::Page, b)),
-        ("summary", samples::summary(0), |b| {
+        ("summary", samples::summary(), |b| {
             let (sequence, place) = (samples::ZONE_SEQUENCE, samples::SUMMARY_PLACE);
             Summary::decode(b, &samples::key(), sequence, place).map(|_| ())
         }),
@@ -180,7 +180,7 @@ proptest! {
             compressed.encode(),
             packed.encode(),
             samples::zit_chunk()[48..112].to_vec(),
-            samples::summary(COMPACT)[48..].to_vec(),
+            samples::summary()[48..].to_vec(),
         ];
         let mut bytes = samples[which].clone();
         for (at, xor) in flips {
@@ -200,7 +200,7 @@ proptest! {
         let samples = [
             samples::journal_block(),
             samples::footer_block(),
-            samples::summary(COMPACT),
+            samples::summary(),
             samples::mat_chunk(),
         ];
         let mut block = samples[which].clone();

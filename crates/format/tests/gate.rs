@@ -79,10 +79,10 @@ fn unknown_and_missing_features_are_told_from_damage() {
             _ => assert!(known),
         }
     }
-    let older = newer_header(|block| block[128..136].fill(0));
-    let error = ZoneHeader::decode(&older).unwrap_err();
+    let without = newer_header(|block| block[128..136].fill(0));
+    let error = ZoneHeader::decode(&without).unwrap_err();
     assert!(error.is_unsupported(), "{error}");
-    assert!(matches!(error, FormatError::Older { missing } if missing == REQUIRED));
+    assert!(matches!(error, FormatError::MissingFeatures { missing } if missing == REQUIRED));
 }
 
 /// A block of a newer version whose checksum is right was taken for a torn one by whoever looked at its kind

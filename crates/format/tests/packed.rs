@@ -1,5 +1,6 @@
 //! Packed extents: where they lie, what they take, what of them can be wrong.
 
+use persimmon_format::envelope;
 use persimmon_format::extent::Extent;
 use persimmon_format::packed::{self, BLOCK_PACK_UNITS, PACK_UNIT, PackUnits, Packed};
 use persimmon_format::record::Op;
@@ -7,8 +8,7 @@ use persimmon_format::summary::{
     PACKED_ENTRIES_MIN, PackedEntry, Summary, SummaryBuilder, SummaryEntry,
 };
 use persimmon_format::table::ZitEntry;
-use persimmon_format::zone_header::COMPACT;
-use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, ZoneId};
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, FormatError, Ino, ZoneId};
 use proptest::prelude::*;
 
 mod samples;
@@ -149,22 +149,20 @@ fn a_summary_holds_as_many_packed_extents_as_promised() {
             ..entry
         })
         .collect();
-    for features in [0, COMPACT] {
-        let mut builder = SummaryBuilder::new(features);
-        assert!(builder.fits_packed(packed.iter().copied()));
-        packed.iter().for_each(|entry| builder.push_packed(entry));
-        let mut block = vec![0; BLOCK_SIZE];
-        let place = (1 << 28) - 1;
-        builder.finish_into(&mut block, &samples::key(), 7, place, 0);
-        let read = Summary::decode(&block, &samples::key(), 7, place).unwrap();
-        assert_eq!(read.packed, packed);
-    }
+    let mut builder = SummaryBuilder::default();
+    assert!(builder.fits_packed(packed.iter().copied()));
+    packed.iter().for_each(|entry| builder.push_packed(entry));
+    let mut block = vec![0; BLOCK_SIZE];
+    let place = (1 << 28) - 1;
+    builder.finish_into(&mut block, &samples::key(), 7, place, 0);
+    let read = Summary::decode(&block, &samples::key(), 7, place).unwrap();
+    assert_eq!(read.packed, packed);
 }
 
 /// Blocks overwritten in no order take eight bytes each.
 #[test]
-fn a_short_summary_holds_nearly_five_hundred_single_blocks() {
-    let mut builder = SummaryBuilder::new(COMPACT);
+fn a_summary_holds_nearly_five_hundred_single_blocks() {
+    let mut builder = SummaryBuilder::default();
     let entries: Vec<SummaryEntry> = (0..495)
         .map(|n| SummaryEntry {
             zone_block: 1 + n,
@@ -183,21 +181,38 @@ fn a_short_summary_holds_nearly_five_hundred_single_blocks() {
     assert_eq!(read.entries, entries);
 }
 
+/// Without the mark its entries would be of another form, which nobody writes.
+#[test]
+fn a_summary_without_the_mark_of_its_entries_is_refused() {
+    let (sequence, place) = (samples::ZONE_SEQUENCE, samples::SUMMARY_PLACE);
+    let decode = |block: &[u8]| Summary::decode(block, &samples::key(), sequence, place);
+    let mut block = samples::summary();
+    assert!(decode(&block).is_ok());
+    // The highest bit of the number of entries.
+    block[envelope::HEADER_LEN + 7] &= 0x7f;
+    samples::reseal(&mut block);
+    assert!(matches!(
+        decode(&block),
+        Err(FormatError::Value {
+            field: "entries",
+            ..
+        })
+    ));
+}
+
 #[test]
 fn a_packed_extent_of_a_summary_lies_below_it() {
-    for features in [0, COMPACT] {
-        let mut builder = SummaryBuilder::new(features);
-        let entry = PackedEntry {
-            zone_block: 8,
-            unit: 255,
-            len: 17,
-            crc: 0,
-            ino: Ino(1),
-            file_block: 1,
-        };
-        builder.push_packed(&entry);
-        let mut block = vec![0; BLOCK_SIZE];
-        builder.finish_into(&mut block, &samples::key(), 7, 9, 0);
-        assert!(Summary::decode(&block, &samples::key(), 7, 9).is_err());
-    }
+    let mut builder = SummaryBuilder::default();
+    let entry = PackedEntry {
+        zone_block: 8,
+        unit: 255,
+        len: 17,
+        crc: 0,
+        ino: Ino(1),
+        file_block: 1,
+    };
+    builder.push_packed(&entry);
+    let mut block = vec![0; BLOCK_SIZE];
+    builder.finish_into(&mut block, &samples::key(), 7, 9, 0);
+    assert!(Summary::decode(&block, &samples::key(), 7, 9).is_err());
 }

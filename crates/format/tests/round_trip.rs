@@ -17,7 +17,7 @@ use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::zone_header::{COMPACT, KNOWN_INCOMPATIBLE, REQUIRED, SPLIT, ZoneHeader};
+use persimmon_format::zone_header::{KNOWN_INCOMPATIBLE, REQUIRED, SPLIT, ZoneHeader};
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, ZoneId,
 };
@@ -413,10 +413,9 @@ proptest! {
         runs in prop::collection::vec((any::<u64>(), any::<u64>(), 1usize..300), 0..20),
         packed in prop::collection::vec((any::<u64>(), any::<u64>(), packed()), 0..200),
         previous in 0u32..1000,
-        features in prop_oneof![Just(0), Just(COMPACT)],
         gap in 0u32..3,
     ) {
-        let mut builder = SummaryBuilder::new(features);
+        let mut builder = SummaryBuilder::default();
         let mut entries = Vec::new();
         let mut zone_block = 1;
         for (ino, file_block, blocks) in runs {
@@ -518,7 +517,6 @@ proptest! {
             prop::collection::vec(any::<u8>(), 0..40),
             0..200,
         ),
-        with_columns in any::<bool>(),
         broken in prop::option::of(0..page::PAGE_SIZE),
     ) {
         let items: Vec<(Key, Vec<u8>)> = items.into_iter().collect();
@@ -528,10 +526,10 @@ proptest! {
         if let Some(at) = broken {
             image[at] ^= 0x80;
         }
-        let payload = page::pack(&image, with_columns);
+        let payload = page::pack(&image);
         let (compression, _) = page::split(&payload).unwrap();
         let is_page = PageView::new(&image).is_ok();
-        prop_assert_eq!(compression == Compression::Columns, is_page && with_columns);
+        prop_assert_eq!(compression == Compression::Columns, is_page);
         let mut unpacked = [1; page::PAGE_SIZE];
         page::unpack(&payload, &mut unpacked).unwrap();
         prop_assert!(unpacked == image);

@@ -9,7 +9,6 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -17,6 +16,7 @@ use fuser::{
     LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry, Request,
     SessionACL,
 };
+use persimmon_sync::{Mutex, MutexGuard};
 
 const KEPT: Duration = Duration::from_secs(86_400);
 const THREADS: usize = 2;
@@ -58,7 +58,7 @@ impl Names {
 
 impl Nothing {
     fn names(&self) -> MutexGuard<'_, Names> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -117,13 +117,16 @@ pub fn overwrite(bytes: &mut [u8], input: &mut Input<'_>) {
     }
 }
 
-/// Changes the image inside a page's payload. `None`, and the payload is as it was, if the changed
-/// image has no room in the page's blocks.
+/// Changes the page inside a page's payload. `None`, and the payload is as it was, if the changed
+/// page has no room in the page's blocks.
 fn edit_page(payload: &mut [u8], used: usize, input: &mut Input<'_>) -> Option<usize> {
-    let mut image = unpack(&payload[..used])?;
-    edit_image(&mut image, input);
-    // Some by their columns, where it is still a page.
-    let packed = page::pack(&image, input.u8().is_multiple_of(2));
+    let packed = if input.u8().is_multiple_of(2) {
+        edit_columns(&payload[..used], input)?
+    } else {
+        let mut image = unpack(&payload[..used])?;
+        edit_image(&mut image, input);
+        page::pack(&image)
+    };
     let len = packed.len();
     if len > payload.len() {
         return None;
@@ -131,6 +134,25 @@ fn edit_page(payload: &mut [u8], used: usize, input: &mut Input<'_>) -> Option<u
     payload.fill(0);
     payload[..len].copy_from_slice(&packed);
     Some(len)
+}
+
+/// The payload of a page, changed in its columns: what they give is often no page any more.
+fn edit_columns(payload: &[u8], input: &mut Input<'_>) -> Option<Vec<u8>> {
+    let Ok((page::Compression::Columns, stored)) = page::split(payload) else {
+        return None;
+    };
+    let mut columns = lz4_flex::block::decompress(stored, 2 * page::PAGE_SIZE).ok()?;
+    overwrite(&mut columns, input);
+    Some(with_columns(&columns))
+}
+
+/// The payload of a page that has these bytes for its columns.
+pub fn with_columns(columns: &[u8]) -> Vec<u8> {
+    let stored = lz4_flex::block::compress(columns);
+    let mut payload = vec![2, 0, 0, 0];
+    payload.extend((stored.len() as u32).to_le_bytes());
+    payload.extend(stored);
+    payload
 }
 
 /// Changes the image of a page so that it mostly stays a page: values more than the frame.

@@ -221,16 +221,16 @@ fn all_headers_and_all_but_one_stop_everything() {
     }
 }
 
-/// A volume made before the flags were set in footers is not read as one of today.
+/// A volume whose footers have no flags is not read as one that has them.
 #[test]
-fn a_volume_of_earlier_days_is_refused() {
+fn a_volume_without_flags_in_footers_is_refused() {
     let (device, _) = volume(1);
     for (zone, _) in headers(&device) {
         change_header(&device, zone, |block| block[INCOMPATIBLE] &= !64);
     }
-    assert_refused(&device, "older");
+    assert_refused(&device, "without flags in footers");
     let error = open(&device, false).err().unwrap().to_string();
-    assert!(error.contains("earlier format"), "{error}");
+    assert!(error.contains("without the features"), "{error}");
 }
 
 /// What another volume left behind is none of this one's.

@@ -9,7 +9,7 @@
 #[path = "../examples/scale/heap.rs"]
 mod heap;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use persimmon_device::image::ImageGeometry;
 use persimmon_device::{BufferMut, Command, CreateOptions, ImageDevice, ZoneId, ZonedDevice};
@@ -21,6 +21,7 @@ use persimmon_format::page::PAGE_SIZE;
 use persimmon_format::table::ZitEntry;
 use persimmon_format::{Addr, Ino, Key, Lsn};
 use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_sync::{Mutex, MutexGuard};
 
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;
@@ -29,7 +30,7 @@ static HEAP: heap::Counting = heap::Counting;
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    TURN.lock()
 }
 
 /// Bytes on the heap.

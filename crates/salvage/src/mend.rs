@@ -8,7 +8,7 @@ use std::sync::Arc;
 use persimmon_device::{Geometry, ZonedDevice};
 use persimmon_engine::{Options, Rebuild, RebuildStart};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
-use persimmon_format::inode::{Inode, ROOT, SIZE_MAX, Timestamp};
+use persimmon_format::inode::{FLAG_PREALLOCATED, FLAG_XATTRS, Inode, ROOT, SIZE_MAX, Timestamp};
 use persimmon_format::packed::{BLOCK_PACK_UNITS, Packed};
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, ZoneId};
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt, StrayBlock};
@@ -346,7 +346,8 @@ impl Mend<'_, '_> {
             mtime: self.now,
             ctime: self.now,
             btime: self.now,
-            flags: persimmon_format::inode::FLAG_XATTRS,
+            // Only without a flag nobody looks for what it tells of.
+            flags: FLAG_XATTRS | FLAG_PREALLOCATED,
             ..Inode::default()
         };
         let path = self.path(ino);

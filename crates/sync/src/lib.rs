@@ -4,7 +4,7 @@
 //! [shuttle](https://docs.rs/shuttle), under which threads are coroutines that a seed switches between wherever
 //! they meet: what two threads do at once is then as repeatable as what one does
 //! (`crates/crash/src/threads`). The engine and the layers above it take everything at which a thread may wait
-//! from here; a lock of another kind would hold all of them up at once.
+//! from here; a lock of another kind would hold all of them up at once, unless its holder waits for nobody ([`host`]).
 //!
 //! No lock here is poisoned. A lock whose state may be half changed when its holder panics is made with
 //! [`Mutex::watched`] or [`RwLock::watched`]: the panic raises an [`Alarm`] before anybody else gets the lock, and who
@@ -12,6 +12,7 @@
 //! statements.
 
 mod alarm;
+pub mod host;
 mod lock;
 
 pub use alarm::{Alarm, Cause, Watch};

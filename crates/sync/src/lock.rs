@@ -28,7 +28,7 @@ pub struct MutexGuard<'a, T> {
 
 impl<T> Mutex<T> {
     /// A lock of what is whole between any two statements, whoever panics where.
-    pub fn new(value: T) -> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
         Mutex {
             alarm: None,
             inner: system::Mutex::new(value),
@@ -56,6 +56,13 @@ impl<T> Mutex<T> {
     pub fn get_mut(&mut self) -> &mut T {
         let value = self.inner.get_mut();
         value.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it guards.
+    pub fn into_inner(self) -> T {
+        self.inner
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Raises the lock's alarm, if it has one, should this thread panic while the watch lives.
@@ -103,7 +110,7 @@ pub struct RwLockWriteGuard<'a, T> {
 
 impl<T> RwLock<T> {
     /// As of [`Mutex::new`].
-    pub fn new(value: T) -> RwLock<T> {
+    pub const fn new(value: T) -> RwLock<T> {
         RwLock {
             alarm: None,
             inner: system::RwLock::new(value),

@@ -15,7 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("engine", &["sync", "format", "device"]),
     ("vfs", &["sync", "format", "device", "engine"]),
     ("persimmon", &["sync", "format", "device", "engine", "vfs"]),
-    ("capi", &["persimmon"]),
+    ("capi", &["sync", "persimmon"]),
     ("inspect", &["format", "device"]),
     ("salvage", &["format", "device", "engine", "inspect"]),
     // A door beside the library, on the same layer: requests name inodes and handles, not paths.
@@ -38,7 +38,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "inspect",
         ],
     ),
-    ("lab", &["format", "device", "sim", "engine", "vfs"]),
+    ("lab", &["sync", "format", "device", "sim", "engine", "vfs"]),
     (
         "fuzzing",
         &[

@@ -11,16 +11,17 @@ pub use mounted::Mounted;
 pub use on_drive::{Tally, model_test};
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_engine::invariant::panic_on_bugs;
 use persimmon_engine::{Barrier, FormatOptions, FsyncOrder, RecoveryReport, Volume};
-use persimmon_format::zone_header::{COMPACT, ZoneHeader};
+use persimmon_format::zone_header::ZoneHeader;
 use persimmon_inspect::finding::{
     DATA_LOST, DATA_SUMMARY, PAGE_COPY, Rule, ZONE_COPY, ZONE_READ_ONLY, ZONE_STATE,
 };
 use persimmon_inspect::{CheckOptions, Finding, Severity};
+use persimmon_sync::host::Mutex;
 use persimmon_sync::thread::{self, ThreadId};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
@@ -34,8 +35,7 @@ impl System for Filesystem {
     type Subject = Mounted;
 
     fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
-        let compact = is_compact(device.config());
-        format_volume(Arc::clone(device) as _, copies, compact)
+        format_volume(Arc::clone(device) as _, copies)
     }
 
     fn outlives_zones(&self) -> bool {
@@ -79,12 +79,11 @@ pub(crate) fn mount_on(
     mount_volume(device, options(sim.config()))
 }
 
-fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32, compact: bool) -> Result<(), String> {
+fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32) -> Result<(), String> {
     let options = FormatOptions {
         uuid: *b"simulated volume",
         secret: [0x5a; 32],
         copies,
-        compact,
         ..FormatOptions::default()
     };
     panic_on_bugs();
@@ -96,14 +95,11 @@ fn mount_volume(
     options: persimmon_engine::Options,
 ) -> Result<Mounted, String> {
     panic_on_bugs();
-    let mut names = option_names(&options);
+    let names = option_names(&options);
     let (volume, report) =
         Volume::open(device, options).map_err(|error| format!("{error} ({error:?})"))?;
     if report.log_zones_undecodable > 0 {
         return Err("what a power cut left of a zone is taken for a lost end of the log".into());
-    }
-    if volume.identity().incompatible & COMPACT == 0 {
-        names.push("made without compact");
     }
     let volume = Arc::new(volume);
     let orphans = volume.orphans().map_err(|error| error.to_string())?;
@@ -202,12 +198,6 @@ fn recovery_paths(report: &RecoveryReport, orphans: usize) -> Vec<&'static str> 
     met.chain([replayed]).collect()
 }
 
-/// One of eight volumes is as those were made before there was the feature; that goes by the seed too.
-fn is_compact(config: &SimConfig) -> bool {
-    let roll = config.seed >> 56;
-    roll / 16 % 8 != 5
-}
-
 /// Bounds so small that they are reached, and the order of an fsync: they go by the seed.
 fn options(config: &SimConfig) -> persimmon_engine::Options {
     let seed = config.seed;
@@ -243,7 +233,7 @@ pub(crate) struct WorkloadClock(Mutex<HashMap<ThreadId, u64>>);
 impl WorkloadClock {
     fn set(&self, nanoseconds: u64) {
         let id = thread::current().id();
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.0.lock();
         times.insert(id, nanoseconds);
     }
 }
@@ -251,7 +241,7 @@ impl WorkloadClock {
 impl Clock for WorkloadClock {
     fn now(&self) -> Timestamp {
         let id = thread::current().id();
-        let times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = self.0.lock();
         timestamp(times.get(&id).copied().unwrap_or_default())
     }
 }

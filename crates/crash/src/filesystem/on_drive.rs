@@ -38,7 +38,7 @@ pub fn model_test<D: ZonedDevice + 'static>(
     bytes_max: u64,
 ) -> Result<Tally, String> {
     let mut tally = Tally::default();
-    format_volume(Arc::new(open()), 1, true)?;
+    format_volume(Arc::new(open()), 1)?;
     let mut mounted = mount(open(), &mut tally)?;
     let mut model = Model::new(mounted.observe()?.to_tree());
     let mut now = TICK_NANOSECONDS;

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use persimmon_sync::host::Mutex;
 
 use super::case::{Case, Failure};
 use super::plan::Origin;
@@ -132,7 +133,7 @@ impl Campaign {
             while !stop.load(Ordering::Relaxed) {
                 let part = next.fetch_add(1, Ordering::Relaxed);
                 let outcome = self.run_part(system, &sequences, part);
-                let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut gathered = gathered.lock();
                 gathered.early.insert(part, outcome);
                 if self.gather(&mut gathered) {
                     stop.store(true, Ordering::Relaxed);
@@ -144,8 +145,7 @@ impl Campaign {
                 scope.spawn(worker);
             }
         });
-        let gathered = gathered.into_inner();
-        gathered.unwrap_or_else(PoisonError::into_inner).report
+        gathered.into_inner().report
     }
 
     /// Adds what is next in order; true when the campaign is over.

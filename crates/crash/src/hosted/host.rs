@@ -1,12 +1,13 @@
 //! The host: what an image asks of its file, until the power goes.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use persimmon_device::Buffer;
 use persimmon_device::image::testing::Host;
+use persimmon_sync::host::{Mutex, MutexGuard};
 
 use super::watch::Watch;
 use crate::harness::Failures;
@@ -87,7 +88,7 @@ impl LossyHost {
     }
 
     fn lock(&self) -> MutexGuard<'_, Medium> {
-        self.medium.lock().unwrap_or_else(PoisonError::into_inner)
+        self.medium.lock()
     }
 
     /// One of the calls at which the power may go. What it does, it does under the lock, so that the

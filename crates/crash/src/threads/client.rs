@@ -1,7 +1,9 @@
 //! One of the clients: operations on its directory, compared with its model.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use persimmon_sync::host::{Mutex, MutexGuard};
 
 use super::history::{Done, History};
 use crate::filesystem::Mounted;
@@ -30,7 +32,7 @@ impl Shared {
     }
 
     pub fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        self.history.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Moments at which the power is cut, and what has to be found then.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use persimmon_device::{Command, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
+use persimmon_sync::host::Mutex;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
@@ -58,7 +59,7 @@ impl Watched {
 
     /// What was kept; from now on nothing is.
     pub fn take(&self) -> Vec<Moment> {
-        let mut keeping = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keeping = self.keeping.lock();
         keeping.moments_max = 0;
         std::mem::take(&mut keeping.moments)
     }
@@ -77,7 +78,7 @@ impl Watched {
     }
 
     fn may_keep_one(&self) {
-        let mut keeping = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keeping = self.keeping.lock();
         let keeping = &mut *keeping;
         // What is behind all else makes for rarer states.
         let one_in = if self.sim.slow_waits() {

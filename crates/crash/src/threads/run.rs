@@ -1,9 +1,10 @@
 //! One run: threads, moments, and what is left of each.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use persimmon_sync::host::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -47,7 +48,7 @@ pub fn run(plan: &Plan) -> Result<Tally, String> {
     let (plan_of_it, result_of_it) = (plan.clone(), Arc::clone(&result));
     let all = move || {
         let came = attempt(&plan_of_it);
-        *result_of_it.lock().unwrap_or_else(PoisonError::into_inner) = Some(came);
+        *result_of_it.lock() = Some(came);
     };
     let ended = catch_unwind(AssertUnwindSafe(|| {
         #[cfg(interleave)]
@@ -55,7 +56,7 @@ pub fn run(plan: &Plan) -> Result<Tally, String> {
         #[cfg(not(interleave))]
         all();
     }));
-    let came = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let came = result.lock().take();
     match (ended, came) {
         (Ok(()), Some(came)) => came,
         (Err(panic), _) => Err(crate::harness::panic_message(panic.as_ref())),

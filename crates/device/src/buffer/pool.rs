@@ -1,7 +1,8 @@
 //! Memory of dropped buffers, kept for the next ones. Process-wide and bounded.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use persimmon_sync::host::Mutex;
 
 use super::Block;
 
@@ -21,13 +22,13 @@ pub fn set_limit(blocks: usize) {
 /// Memory kept now, in blocks.
 #[must_use]
 pub fn kept_blocks() -> usize {
-    lock().blocks
+    POOL.lock().blocks
 }
 
 /// Kept memory with room for `blocks`. Its contents are old.
 pub(super) fn take(blocks: usize) -> Option<Vec<Block>> {
     (blocks >= BLOCKS_MIN)
-        .then(|| lock().take(blocks))
+        .then(|| POOL.lock().take(blocks))
         .flatten()
 }
 
@@ -39,13 +40,9 @@ pub(super) fn give(memory: Vec<Block>) {
         return;
     }
     let mut freed = Vec::new();
-    lock().give(memory, limit, &mut freed);
+    POOL.lock().give(memory, limit, &mut freed);
     // Freed here, with the lock released.
     drop(freed);
-}
-
-fn lock() -> std::sync::MutexGuard<'static, Pool> {
-    POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Oldest first.

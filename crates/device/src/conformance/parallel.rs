@@ -1,7 +1,8 @@
 //! Several threads on one device.
 
-use std::sync::Mutex;
 use std::thread;
+
+use persimmon_sync::host::Mutex;
 
 use super::tools::{Must, check, expect, landed, pattern, reset, some_zone, submit_append, write};
 use crate::{ZoneId, ZoneState, ZonedDevice};
@@ -28,12 +29,12 @@ pub(super) fn one_zone<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
                     if number % 8 == 0 {
                         device.flush().must();
                     }
-                    places.lock().must().push(block);
+                    places.lock().push(block);
                 }
             });
         }
     });
-    let mut places = places.into_inner().must();
+    let mut places = places.into_inner();
     places.sort_unstable();
     let expected: Vec<u32> = (0..each * THREADS).collect();
     assert_eq!(places, expected);

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 
 use persimmon_format::footer::Footer;
 use persimmon_format::table::ZitEntry;
-use persimmon_format::zone_header::COMPACT;
 use persimmon_format::{Addr, Lsn};
 
 use super::Checkpoints;
@@ -152,7 +151,7 @@ impl Checkpoints {
     fn changes(&self, now: &PerZone<ZitEntry>, past_cut: bool) -> Option<Changes> {
         let state = self.store.on_device();
         let are_all_written = state.zit_chunks.iter().all(|addr| *addr != Addr::ZERO);
-        if !past_cut || !are_all_written || self.store.identity.incompatible & COMPACT == 0 {
+        if !past_cut || !are_all_written {
             return None;
         }
         Changes::between(

@@ -36,7 +36,7 @@ impl Checkpoints {
         for group in pages.chunks(BATCH_BLOCKS / 2) {
             let sealed: Vec<Buffer> = group
                 .iter()
-                .map(|(_, page)| store::seal(page, &self.store.identity, &self.store.key, number))
+                .map(|(_, page)| store::seal(page, &self.store.key, number))
                 .collect();
             let addrs = self.write_metadata(stream, class, &sealed, written)?;
             invariant!(

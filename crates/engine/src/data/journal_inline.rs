@@ -67,7 +67,7 @@ impl Compressibility {
 
 impl FileData {
     /// A file's tail as it travels inside the journal: what of it changed, if the tree has it
-    /// inline, else all of it. `None` if that is too much, or the block is preallocated. It fills
+    /// inline, else all of it. `None` if that is too much. The file has nothing preallocated. It fills
     /// up the log block that others are waiting for, and makes them wait for no other.
     pub(super) fn journal_inline_tail(&self, member: &BatchFile) -> Result<Option<Mapping>> {
         let Some((block, content)) = tail(member) else {
@@ -85,8 +85,7 @@ impl FileData {
         let old = match before.into_iter().next().map(|mapped| mapped.extent) {
             None => Some(Vec::new()),
             Some(Extent::Inline(old)) => Some(old),
-            Some(Extent::Frame { .. } | Extent::Compressed(_) | Extent::Packed(_)) => None,
-            Some(Extent::Reserved { .. }) => return Ok(None),
+            Some(_) => None,
         };
         let mapping = match old {
             Some(old) => {
@@ -113,8 +112,8 @@ impl FileData {
     }
 
     /// The blocks of a file compressed, as they are inlined in the journal, except its tail if that
-    /// is inlined as it is. `None` if they are too many, do not compress well enough, or one of them is
-    /// preallocated: its space is not given up.
+    /// is inlined as it is. `None` if they are too many, or do not compress well enough. The file has nothing
+    /// preallocated.
     pub(super) fn journal_inline_blocks(
         &self,
         member: &BatchFile,
@@ -123,8 +122,7 @@ impl FileData {
         let ino = member.ino;
         let tail_block = tail.map(|tail| tail.block);
         let blocks_inlined = member.blocks - u64::from(tail.is_some());
-        if !self.store.identity.packs()
-            || !(1..=JOURNAL_INLINE_BLOCKS_MAX).contains(&blocks_inlined)
+        if !(1..=JOURNAL_INLINE_BLOCKS_MAX).contains(&blocks_inlined)
             || self.store.meta().journal_inline.bytes() >= self.placement.journal_inline_bytes_max()
             || !self.compressibility.worth_trying(ino)
         {
@@ -157,19 +155,7 @@ impl FileData {
                 mappings.push(Mapping::map(ino, block, Extent::Compressed(compressed)));
             }
         }
-        let reserved = self.store.view::<_, Error>(|view| {
-            for mapping in &mappings {
-                let there = view.extents(ino, mapping.block, mapping.block + 1, 1)?;
-                if there
-                    .iter()
-                    .any(|mapped| matches!(mapped.extent, Extent::Reserved { .. }))
-                {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        })?;
-        Ok((!reserved).then_some(mappings))
+        Ok(Some(mappings))
     }
 }
 

@@ -288,7 +288,6 @@ impl FileData {
             if tail.is_none()
                 && may_lie_in_tree
                 && let Some(inline) = inline(member)
-                && !self.is_preallocated(member.ino, 0)?
             {
                 mappings.push(inline);
                 continue;
@@ -417,18 +416,6 @@ impl FileData {
                 self.rewrite_failed(batch, &in_flight)
             }
         }
-    }
-
-    /// Whether a block has space set aside: in volumes of before files were marked for that.
-    fn is_preallocated(&self, ino: Ino, block: u64) -> Result<bool> {
-        if self.store.meta().reserved_blocks == 0 {
-            return Ok(false);
-        }
-        let extents = self
-            .store
-            .view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
-        let mut extents = extents.iter();
-        Ok(extents.any(|mapped| matches!(mapped.extent, Extent::Reserved { .. })))
     }
 
     /// The stream for blocks of a file that nothing was told of: by what they overwrite.

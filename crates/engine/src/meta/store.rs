@@ -6,7 +6,6 @@ use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
 use persimmon_format::envelope::{self, HEADER_LEN, Kind};
 use persimmon_format::page::{self, PAGE_SIZE};
 use persimmon_format::table::MatEntry;
-use persimmon_format::zone_header::{COMPACT, VolumeIdentity};
 use persimmon_format::{PageId, VolumeKey};
 
 use super::Page;
@@ -14,17 +13,11 @@ use crate::error::{Error, Result};
 use crate::invariant::invariant;
 use crate::media::Media;
 
-/// Seals a page as checkpoint `checkpoint` of this volume writes it: whole blocks, compressed where that saves
-/// one.
-pub(crate) fn seal(
-    page: &Page,
-    volume: &VolumeIdentity,
-    key: &VolumeKey,
-    checkpoint: u64,
-) -> Buffer {
+/// Seals a page as checkpoint `checkpoint` of this volume writes it: whole blocks, compressed where that saves one.
+pub(crate) fn seal(page: &Page, key: &VolumeKey, checkpoint: u64) -> Buffer {
     let mut image = [0; PAGE_SIZE];
     page.write_image(checkpoint, &mut image);
-    let payload = page::pack(&image, volume.incompatible & COMPACT != 0);
+    let payload = page::pack(&image);
     let mut buffer = BufferMut::zeroed(envelope::blocks_for(payload.len()));
     buffer[HEADER_LEN..HEADER_LEN + payload.len()].copy_from_slice(&payload);
     envelope::seal(

@@ -127,7 +127,7 @@ impl Zones {
     /// Opens one of the zones that are free, if there is one for this stream.
     fn open_free(&self, table: &mut Table, stream: Stream, reserve: Reserve) -> Option<ZoneWriter> {
         let zones = self.choose_free(table, stream.role(), reserve)?;
-        let summary = SummaryBuilder::new(self.identity.incompatible);
+        let summary = SummaryBuilder::default();
         let opened = table.open(zones, stream, &self.budget, &self.pairs, summary);
         self.trace.push(ZoneEvent::Opened {
             zone: opened.zone,

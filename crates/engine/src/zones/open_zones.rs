@@ -160,7 +160,7 @@ impl Zones {
             sequence: entry.sequence,
             write_pointer,
             capacity,
-            summary: SummaryBuilder::new(self.identity.incompatible),
+            summary: SummaryBuilder::default(),
             last_summary,
             has_moved: false,
             by_cleaning: false,

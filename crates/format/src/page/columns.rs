@@ -194,7 +194,7 @@ mod tests {
         image[2..4].copy_from_slice(&(items.len() as u16).to_le_bytes());
         let columns = from_image(&image).unwrap();
         assert!((PAGE_SIZE - 64..=LEN_MAX).contains(&columns.len()));
-        assert!(super::super::pack(&image, true).len() <= PAGE_SIZE + super::super::PREFIX_LEN);
+        assert!(super::super::pack(&image).len() <= PAGE_SIZE + super::super::PREFIX_LEN);
     }
 
     #[test]

@@ -259,8 +259,8 @@ pub fn packed_entry() -> PackedEntry {
     }
 }
 
-pub fn summary(features: u64) -> Vec<u8> {
-    let mut builder = SummaryBuilder::new(features);
+pub fn summary() -> Vec<u8> {
+    let mut builder = SummaryBuilder::default();
     for entry in summary_entries() {
         builder.push(&entry);
     }

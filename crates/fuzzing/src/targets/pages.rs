@@ -6,7 +6,7 @@ use persimmon_engine::meta::page::item_bytes;
 use persimmon_format::page::{PAGE_SIZE, PageView, pack, split};
 use persimmon_format::{Key, PageId};
 
-use crate::edit::edit_image;
+use crate::edit::{edit_image, with_columns};
 use crate::input::Input;
 use crate::sample::{Sample, unpack};
 
@@ -14,12 +14,8 @@ const STEPS_MAX: usize = 24;
 
 /// Whatever stands in columns gives an image or an error; and if that is a page it is stored as it is.
 fn columns(bytes: &[u8]) {
-    let stored = lz4_flex::block::compress(bytes);
-    let mut payload = vec![2, 0, 0, 0];
-    payload.extend((stored.len() as u32).to_le_bytes());
-    payload.extend(stored);
-    if let Some(image) = unpack(&payload) {
-        assert_eq!(unpack(&pack(&image, true)), Some(image));
+    if let Some(image) = unpack(&with_columns(bytes)) {
+        assert_eq!(unpack(&pack(&image)), Some(image));
     }
 }
 
@@ -49,7 +45,7 @@ pub fn page(bytes: &[u8]) {
     }
     let mut written = [0; PAGE_SIZE];
     page.write_image(3, &mut written);
-    assert_eq!(unpack(&pack(&written, true)), Some(written));
+    assert_eq!(unpack(&pack(&written)), Some(written));
     let Ok(view) = PageView::new(&written) else {
         // An inner page that lost all its children is none, and nobody writes it.
         assert!(

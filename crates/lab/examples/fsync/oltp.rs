@@ -7,13 +7,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use persimmon_engine::FsyncOrder;
 use persimmon_format::Ino;
 use persimmon_format::inode::Timestamp;
 use persimmon_sim::time::{Client, VirtualClock};
+use persimmon_sync::{Condvar, Mutex, MutexGuard};
 
 use crate::setup::{BLOCK, Noise, Outcome, Sample, Setup, Timed, verdict};
 
@@ -170,7 +170,7 @@ impl State {
 
 impl Database<'_> {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn transaction(&self, cached: bool, noise: &mut Noise) -> Outcome<()> {
@@ -204,10 +204,7 @@ impl Database<'_> {
         let mut state = self.lock();
         while state.durable < end {
             if state.led {
-                state = self
-                    .written
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                state = self.written.wait(state);
                 continue;
             }
             state.led = true;

@@ -9,11 +9,11 @@ mod room;
 mod synced;
 
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use persimmon_sync::Mutex;
 
 use point::Run;
 
@@ -79,7 +79,7 @@ fn in_processes(runs: &[&Run], arguments: &Arguments) -> Result<Vec<String>> {
     let (waiting, outputs) = (Mutex::new(waiting), Mutex::new(Vec::new()));
     let work = || -> Result<()> {
         loop {
-            let next = waiting.lock().map_or(None, |mut waiting| waiting.pop());
+            let next = waiting.lock().pop();
             let Some((place, run)) = next.and_then(|next| Some((next, runs.get(next)?))) else {
                 return Ok(());
             };
@@ -88,9 +88,7 @@ fn in_processes(runs: &[&Run], arguments: &Arguments) -> Result<Vec<String>> {
             if arguments.times {
                 eprintln!("{}: {:.1} s", run.name, began.elapsed().as_secs_f64());
             }
-            if let Ok(mut outputs) = outputs.lock() {
-                outputs.push((place, output));
-            }
+            outputs.lock().push((place, output));
         }
     };
     std::thread::scope(|scope| {
@@ -102,7 +100,7 @@ fn in_processes(runs: &[&Run], arguments: &Arguments) -> Result<Vec<String>> {
             Err(_) => bail!("a run panicked"),
         })
     })?;
-    let mut outputs = outputs.into_inner().unwrap_or_default();
+    let mut outputs = outputs.into_inner();
     outputs.sort();
     Ok(outputs.into_iter().map(|(_, output)| output).collect())
 }

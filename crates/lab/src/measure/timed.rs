@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::{Error, Progress, Task, Volume};
 use persimmon_format::Ino;
 use persimmon_format::inode::Timestamp;
+use persimmon_sync::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -146,7 +146,7 @@ impl Work<'_> {
                     self.clock.sleep(tick);
                     self.background(task)?;
                     if task == Task::CleanIfDue {
-                        let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut looks = looks.lock();
                         looks.add(look);
                     }
                 }

@@ -41,12 +41,13 @@ pub use fault::{Fault, FaultKind, FaultTarget};
 pub use power::{PowerCut, Snapshot};
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use persimmon_device::{
     Buffer, Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo,
     ZonedDevice,
 };
+use persimmon_sync::host::{Mutex, MutexGuard};
 
 use crate::time::{Schedule, VirtualClock};
 use state::{Answer, State};
@@ -86,7 +87,7 @@ impl SimDevice {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     /// How the device was made.
@@ -265,7 +266,7 @@ impl ZonedDevice for SimDevice {
         if self.is_cut() {
             return Pending::ready(gone());
         }
-        let completed = lock(schedule).take(&command, now);
+        let completed = schedule.lock().take(&command, now);
         let pending = self.submit_untimed(command);
         let clock = clock.clone();
         Pending::deferred(move || {
@@ -325,19 +326,15 @@ struct Ticket {
 impl Ticket {
     fn wait(self) -> Result<Completion> {
         persimmon_sync::meet();
-        let answer = lock(&self.state).run_until(self.id);
+        let answer = self.state.lock().run_until(self.id);
         answer.and_then(Answer::finish)
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        lock(&self.state).forget(self.id);
+        self.state.lock().forget(self.id);
     }
-}
-
-fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The answer to a command that finds no power.

@@ -1,9 +1,11 @@
 //! The clock of a timed device.
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
+use persimmon_sync::host::{Mutex, MutexGuard};
 
 use super::clients::{Clients, Place};
 
@@ -89,9 +91,8 @@ impl VirtualClock {
     pub(super) fn lock(&self) -> MutexGuard<'_, ClockState> {
         loop {
             match self.state.try_lock() {
-                Ok(state) => return state,
-                Err(TryLockError::Poisoned(state)) => return state.into_inner(),
-                Err(TryLockError::WouldBlock) => thread::yield_now(),
+                Some(state) => return state,
+                None => thread::yield_now(),
             }
         }
     }

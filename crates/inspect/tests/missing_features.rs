@@ -1,4 +1,4 @@
-//! Volumes made before a feature was that all of this format have.
+//! Volumes without a feature that all of this format have.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -6,14 +6,15 @@ mod support;
 
 use persimmon_device::{BufferMut, ZoneId, ZonedDevice};
 use persimmon_engine::{Error, Options, Volume};
-use persimmon_format::zone_header::{LOTS, NAMES, ZoneHeader};
+use persimmon_format::zone_header::{COMPACT, LOTS, NAMES, PACKED, ZoneHeader};
 use persimmon_inspect::{CheckOptions, check};
 use support::{FILE, add, formatted, open};
 
-/// Its names would not be found, and its inode numbers be given out twice: nothing of it is read.
+/// Without `NAMES` its names would not be found, without `LOTS` its inode numbers be given out twice, without `COMPACT`
+/// its summaries be misread: nothing of it is read.
 #[test]
-fn an_older_volume_is_refused_and_told_of() {
-    for missing in [NAMES, LOTS, NAMES | LOTS] {
+fn a_volume_without_a_required_feature_is_refused_and_told_of() {
+    for missing in [NAMES, LOTS, NAMES | LOTS, COMPACT, PACKED] {
         let device = formatted();
         let volume = open(&device);
         add(&volume, persimmon_format::inode::ROOT, "file", FILE);
