@@ -51,9 +51,9 @@ enum Command {
     Pins(pins::Options),
     /// Run everything: packages, formatting, lints, tidy, unit and property tests, mount tests
     Test(test::Options),
-    /// Check file sizes, layering, the format document, links and dead files
+    /// Check file sizes, layering, the format document, tables of the command's document, links and dead files
     Tidy {
-        /// Record the present hash of crates/format/src in docs/FORMAT.md
+        /// Record the present hash of crates/format/src in docs/FORMAT.md, and write the tables of docs/CLI.md
         #[arg(long)]
         bless: bool,
     },

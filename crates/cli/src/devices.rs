@@ -27,28 +27,41 @@ pub struct Devices {
 /// A zoned drive.
 #[derive(Serialize)]
 struct Device {
+    /// Device node or URI.
     device: PathBuf,
+    /// Model, as far as the driver tells.
     model: String,
+    /// Zones that the drive has, conventional ones included.
     zone_count: u32,
+    /// From the start of one zone to the start of the next.
     zone_size_bytes: u64,
+    /// Zones that may be open at once; null is no limit.
     max_open: Option<u32>,
+    /// Zones that may be active at once; null is no limit.
     max_active: Option<u32>,
+    /// What the drive addresses.
     logical_block_bytes: u64,
+    /// The largest zone append.
     append_bytes_max: u64,
+    /// Completed writes may be lost at a power cut until a flush.
     volatile_cache: bool,
-    /// The back end, null if the drive cannot be used.
+    /// `zbd` or `zonefs`; null if Persimmon cannot use the drive.
     back_end: Option<&'static str>,
-    /// The same past the block layer, for the back end nvme.
+    /// The generic character device of the same NVMe namespace, for the back end nvme; null if there is none.
     generic: Option<PathBuf>,
-    /// Zones that a volume would have, and bytes of a zone that can be written.
+    /// Zones that a volume would have; null if the drive cannot be looked at now.
     usable_zones: Option<u32>,
+    /// Bytes that could be written in each; null as above.
     zone_capacity_bytes: Option<u64>,
+    /// The largest write; null as above.
     transfer_bytes_max: Option<u64>,
     /// Why it cannot be used, or not now.
     problem: Option<String>,
-    /// The volume on it.
+    /// UUID of the volume on it.
     uuid: Option<String>,
+    /// Its label.
     label: Option<String>,
+    /// Where it is mounted.
     mount_point: Option<PathBuf>,
 }
 

@@ -20,33 +20,34 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 pub struct Info {
     /// Device or image file.
     pub device: PathBuf,
-    /// Where it is mounted; null for a volume that is not.
+    /// Where it is mounted; null if it is not.
     pub mount_point: Option<PathBuf>,
-    /// Process that serves the mount.
+    /// Process that serves the mount; null if there is none.
     pub daemon_pid: Option<u32>,
-    /// Options of the mount, as after -o, with what they are by default for who mounted it.
+    /// What was given after `-o`, and `allow_other` or `noallow_other`; null if it is not mounted.
     #[serde(default)]
     pub mount_options: Option<String>,
     /// UUID.
     pub uuid: String,
     /// Label, may be empty.
     pub label: String,
-    /// On-disk format.
+    /// Version of the on-disk format.
     pub format_version: u32,
-    /// Feature flags of the volume.
+    /// Feature flags, in three lists: `incompatible`, `read_only_compatible`, `compatible`; by name (`mirrored`,
+    /// `packed`, `split`, `compact`, `names`, `lots`, `footer-features`), unknown ones as bits in hexadecimal.
     #[serde(default)]
     pub features: Features,
-    /// The daemon, or this command, writes nothing.
+    /// The daemon, or this command, writes nothing: it was told not to, or an error ended it.
     pub read_only: bool,
-    /// Not mounted: the volume was closed in order. Null for a live mount.
+    /// The volume was closed in order; null for a live mount.
     pub clean: Option<bool>,
-    /// On two devices that for metadata; else null.
+    /// Of a volume on two devices, that for metadata; else null.
     #[serde(default)]
     pub metadata_device: Option<PathBuf>,
-    /// On two devices that for file data; else null.
+    /// Of a volume on two devices, that for file data; else null.
     #[serde(default)]
     pub data_device: Option<PathBuf>,
-    /// The first so many zones are on the device for metadata; 0: there is one device.
+    /// Zones on the device for metadata, which come first; 0: there is one device.
     #[serde(default)]
     pub metadata_zones: u32,
     /// What metadata may fill on a device of its own; 0: there is one device.
@@ -59,16 +60,16 @@ pub struct Info {
     pub zone_count: u32,
     /// From the start of one zone to the start of the next.
     pub zone_size_bytes: u64,
-    /// Writable part of a zone; of the smallest one.
+    /// Bytes that can be written in a zone; of the smallest one (on two devices, for data) that has not failed.
     #[serde(default)]
     pub zone_capacity_bytes: u64,
     /// Zones that may be open at once; null is no limit.
     pub max_open: Option<u32>,
     /// Zones that may be active at once; null is no limit.
     pub max_active: Option<u32>,
-    /// What users may store.
+    /// Space for users, as statfs tells.
     pub total_bytes: u64,
-    /// Of that, not in use.
+    /// Of that, what is not in use.
     pub available_bytes: u64,
     /// Inodes in use.
     pub inodes: u64,
@@ -137,15 +138,15 @@ fn feature_names(bits: u64, known: &[(u64, &str)]) -> Vec<String> {
 pub struct ZoneRow {
     /// Number.
     pub zone: u32,
-    /// free, log, metadata, data, retired.
+    /// `free`, `log`, `metadata`, `data`, `retired`.
     pub role: String,
-    /// none, short, medium, long, extreme, moved.
+    /// `none`, `short`, `medium`, `long`, `extreme`, `inferred` (from what was overwritten), `moved` (by cleaning).
     pub lifetime: String,
-    /// empty, open, partial, full, or, if it has failed, read-only, offline.
+    /// `empty`, `open` (being written to), `partial`, `full`; of a zone that has failed `read-only` or `offline`.
     pub state: String,
-    /// On volumes with two copies, the zone that holds the same.
+    /// On a volume with two copies, the zone that holds the same; else null.
     pub partner: Option<u32>,
-    /// Blocks written.
+    /// Blocks of 4096 bytes that are written.
     pub write_pointer_blocks: u32,
     /// Blocks that can be written.
     pub capacity_blocks: u32,
@@ -163,16 +164,23 @@ macro_rules! declare_stats {
     ) => {
         /// `persimmon stats`: since the volume was mounted.
         #[derive(Clone, Debug, Serialize, Deserialize)]
-        #[allow(missing_docs)] // Each is explained where it is counted and in docs/CLI.md.
         pub struct Stats {
+            /// File data that was flushed, as users wrote it, in whole blocks.
             pub user_bytes: u64,
+            /// All bytes sent to the device.
             pub device_bytes: u64,
+            /// That divided by `user_bytes`.
             pub write_amplification: f64,
-            $(pub $written: u64,)*
-            $(pub $counted: u64,)*
+            $($(#[$written_doc])* pub $written: u64,)*
+            $($(#[$counted_doc])* pub $counted: u64,)*
+            /// The most file data that waited in memory, bytes.
             pub staged_bytes_peak: u64,
+            /// Reads of the mount, by the time that they took: a list of `below_us` and `count`, operations that took less than so many
+            /// microseconds, but not less than half of that.
             pub read_latency: Vec<LatencyBucket>,
+            /// The same of writes.
             pub write_latency: Vec<LatencyBucket>,
+            /// The same of fsyncs.
             pub fsync_latency: Vec<LatencyBucket>,
         }
 

@@ -28,9 +28,9 @@ macro_rules! with_statistics {
             counted {
                 /// Bytes read.
                 read_bytes,
-                /// Blocks of files that small reads found in memory ([`crate::Options::read_cache_bytes_max`]).
+                /// Blocks of files that small reads found in memory, in the read cache.
                 read_cache_hits,
-                /// Blocks that they did not.
+                /// Blocks of files that they did not.
                 read_cache_misses,
                 /// Write and append commands.
                 write_commands,
@@ -42,7 +42,7 @@ macro_rules! with_statistics {
                 resets,
                 /// Checkpoints, those of the zones alone left out.
                 checkpoints,
-                /// Checkpoints of the zones alone.
+                /// Checkpoints of the zones alone: they free zones, and write no pages.
                 zone_checkpoints,
                 /// Victims cleaned because somebody waited for room.
                 cleaning_foreground,
@@ -56,9 +56,9 @@ macro_rules! with_statistics {
                 commits,
                 /// Redo records.
                 records,
-                /// Metadata pages looked at, each time counted.
+                /// Metadata pages that requests looked at, each time counted.
                 pages_looked_at,
-                /// Metadata pages read into memory for a look at the tree.
+                /// Metadata pages read into memory for that.
                 pages_fetched,
             }
         }

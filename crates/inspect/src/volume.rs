@@ -69,9 +69,9 @@ pub struct VolumeInfo {
     pub zone_count: u32,
     /// Blocks from zone to zone.
     pub zone_blocks: u32,
-    /// Number of the newest checkpoint, if there is one.
+    /// Number of the newest checkpoint; null if there is none.
     pub checkpoint: Option<u64>,
-    /// Records up to this one are in the checkpoint.
+    /// Records up to this one are in the checkpoint; null if there is none.
     pub cut_lsn: Option<u64>,
     /// Records up to this one were certainly durable.
     pub durable_lsn: u64,
@@ -79,7 +79,7 @@ pub struct VolumeInfo {
     pub last_lsn: u64,
     /// Epoch of the log: counts the mounts that recovered.
     pub epoch: u32,
-    /// Zones that hold each block of the log and of metadata.
+    /// Copies of metadata, checkpoints and log.
     pub copies: u32,
 }
 

@@ -8,6 +8,7 @@ mod layers;
 mod links;
 mod sizes;
 mod source;
+mod tables;
 
 use std::fmt;
 use std::path::Path;
@@ -59,15 +60,17 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
     calls::check(&sources, &mut findings);
     layers::check(root, &files, &sources, &mut findings)?;
     format_doc::check(root, &sources, &mut findings)?;
+    tables::check(root, &sources, &mut findings)?;
     links::check(root, &files, &mut findings)?;
     dead_files::check(&sources, &mut findings);
     Ok(findings)
 }
 
-/// Records the present state of crates/format in docs/FORMAT.md.
+/// Records the present state of crates/format in docs/FORMAT.md, and writes the tables of docs/CLI.md anew.
 pub fn bless(root: &Path) -> Result<()> {
-    let files = files(root)?;
-    format_doc::bless(root, &Source::read_all(root, &files)?)
+    let sources = Source::read_all(root, &files(root)?)?;
+    format_doc::bless(root, &sources)?;
+    tables::bless(root, &sources)
 }
 
 /// Prints the findings; true when none of them is an error.

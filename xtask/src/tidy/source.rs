@@ -73,6 +73,11 @@ impl Source {
         1 + self.code[..offset].matches('\n').count()
     }
 
+    /// The offset just past the brace that closes the one at `open`.
+    pub fn closing_brace(&self, open: usize) -> usize {
+        closing_brace(&self.code, open)
+    }
+
     /// Every function with a body, nested ones too.
     pub fn functions(&self) -> Vec<Function> {
         let mut functions = Vec::new();

@@ -103,11 +103,11 @@ pub struct Progress {
 pub struct Counts {
     /// Metadata pages of the checkpoint.
     pub pages: u64,
-    /// Height of the tree: levels above the leaves.
+    /// Levels of the tree above the leaves.
     pub tree_height: u8,
-    /// Records replayed.
+    /// Records of the journal that a mount replays.
     pub records_replayed: u64,
-    /// Inodes.
+    /// Inodes in all.
     pub inodes: u64,
     /// Directories.
     pub directories: u64,
@@ -131,7 +131,7 @@ pub struct Counts {
     pub inline_blocks: u64,
     /// Blocks set aside by preallocation.
     pub reserved_blocks: u64,
-    /// Data blocks read and verified.
+    /// Blocks of data read and verified, with `--data`.
     pub data_blocks_verified: u64,
 }
 

@@ -8,26 +8,27 @@ use super::{Course, Percentiles};
 /// The outcome of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Name of the load.
+    /// The load.
     pub load: String,
     /// Zones of the drive.
     pub zones: u32,
     /// Blocks of each.
     pub zone_blocks: u32,
-    /// Live data over the capacity of data zones and free zones, on average.
+    /// Live data over the capacity of zones that hold data or are free; on average, 0 to 1.
     pub fill: f64,
-    /// Live data over the capacity of all zones, on average.
+    /// Live data over the capacity of all zones; on average, 0 to 1.
     pub fill_raw: f64,
-    /// Everything sent to the device per byte that users flushed.
+    /// Bytes sent to the drive per byte that users flushed.
     pub write_amplification: f64,
-    /// What placement alone would cost with uniform overwriting at this fill, as the literature has
-    /// it; none for other loads.
+    /// What placement alone would cost with uniform overwriting at this fill, as the literature has it; null for other
+    /// loads.
     pub uniform_bound: Option<f64>,
     /// Bytes that users flushed.
     pub user_bytes: u64,
-    /// Share of what users wrote that was written again before it was sent, about; none with a pace.
+    /// Share of what users wrote that was written again before it was sent, about, 0 to 1; null with `--rounds`.
     pub absorbed: Option<f64>,
-    /// Bytes sent to the device per byte that users flushed, by class.
+    /// Bytes sent to the drive per byte that users flushed: `data`, `cleaned_data`, `summaries` (and zone headers), `metadata`,
+    /// `cleaned_metadata`, `journal`, `checkpoints`.
     pub written: Written,
     /// Victims cleaned while somebody waited.
     pub cleaning_foreground: u64,
@@ -41,15 +42,16 @@ pub struct Report {
     pub checkpoints: u64,
     /// Checkpoints of the zones alone.
     pub zone_checkpoints: u64,
-    /// What the zones were used for, on average.
+    /// On average: `capacity` and `live`, blocks of zones that hold data or are free; numbers of zones: `free`,
+    /// `reclaimable` (nothing live in them, the next checkpoint frees them), `unwritten` (of open zones), `metadata`, `log`.
     pub usage: Usage,
-    /// Resets of zones in their life.
+    /// Resets of a zone in its life: `least`, `most`, `mean`, `deviation`.
     pub resets: Spread,
-    /// Reads, in virtual time.
+    /// Reads with `--rounds`, microseconds of virtual time: `count`, `p50`, `p99`, `p99_9`, `longest`; else null.
     pub reads: Option<Percentiles>,
-    /// Writes, up to the answer, in virtual time.
+    /// The same of writes, up to the answer.
     pub writes: Option<Percentiles>,
-    /// Syncs, in virtual time.
+    /// The same of syncs.
     pub syncs: Option<Percentiles>,
     /// How it came to this, for plots.
     #[serde(skip)]
