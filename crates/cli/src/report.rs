@@ -175,12 +175,12 @@ macro_rules! declare_stats {
             $($(#[$counted_doc])* pub $counted: u64,)*
             /// The most file data that waited in memory, bytes.
             pub staged_bytes_peak: u64,
-            /// Reads of the mount, by the time that they took: a list of `below_us` and `count`, operations that took less than so many
-            /// microseconds, but not less than half of that.
+            /// Histogram of read latencies of the mount: a list of `below_us` and `count`, the operations that took less than `below_us`
+            /// microseconds, and at least half of it.
             pub read_latency: Vec<LatencyBucket>,
-            /// The same of writes.
+            /// Histogram of write latencies of the mount.
             pub write_latency: Vec<LatencyBucket>,
-            /// The same of fsyncs.
+            /// Histogram of fsync latencies of the mount.
             pub fsync_latency: Vec<LatencyBucket>,
         }
 

@@ -32,7 +32,7 @@ fn so_they_are_with_large_zones() {
     assert!(all.refused > 10, "volumes were never full: {all:?}");
 }
 
-/// So many zones of some MiB are reckoned with as large ones.
+/// A volume of few zones uses the scheme for large zones.
 #[test]
 fn so_they_are_with_few_zones() {
     let mut all = Report::default();

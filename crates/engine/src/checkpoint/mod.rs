@@ -290,16 +290,7 @@ impl Checkpoints {
                 footer.cut,
                 before.cut
             );
-            invariant!(
-                self.store.media.alarm,
-                footer.write_clock >= before.write_clock
-                    && footer.next_zone_sequence >= before.next_zone_sequence,
-                "the write clock went from {} to {}, the next zone's sequence from {} to {}",
-                before.write_clock,
-                footer.write_clock,
-                before.next_zone_sequence,
-                footer.next_zone_sequence
-            );
+            self.check_zone_clocks(&before, footer.write_clock, footer.next_zone_sequence)?;
             invariant!(
                 self.store.media.alarm,
                 footer.lot_end >= before.lot_end && footer.checkpoint > before.checkpoint,
@@ -330,6 +321,23 @@ impl Checkpoints {
         self.store
             .evict_pages(&mut self.store.meta_mut(), self.store.cached_pages_max());
         Ok(Outcome::Durable)
+    }
+
+    /// A checkpoint takes neither the write clock nor the zones' sequence back.
+    fn check_zone_clocks(
+        &self,
+        before: &Footer,
+        write_clock: u64,
+        next_zone_sequence: u64,
+    ) -> Result<()> {
+        invariant!(
+            self.store.media.alarm,
+            write_clock >= before.write_clock && next_zone_sequence >= before.next_zone_sequence,
+            "the write clock went from {} to {write_clock}, the next zone's sequence from {} to {next_zone_sequence}",
+            before.write_clock,
+            before.next_zone_sequence
+        );
+        Ok(())
     }
 
     /// Decides how long the next journal is to get, after one of so many blocks was ended by a checkpoint that wrote

@@ -104,16 +104,7 @@ impl Checkpoints {
             before.checkpoint,
             before.cut
         );
-        invariant!(
-            self.store.media.alarm,
-            zones.write_clock >= before.write_clock
-                && zones.next_sequence >= before.next_zone_sequence,
-            "the write clock went from {} to {}, the next zone's sequence from {} to {}",
-            before.write_clock,
-            zones.write_clock,
-            before.next_zone_sequence,
-            zones.next_sequence
-        );
+        self.check_zone_clocks(&before, zones.write_clock, zones.next_sequence)?;
         let footer = Footer {
             checkpoint: number,
             counted: Lsn(log.lsn.0 + u64::from(fault(Fault::CountedTooHigh))),

@@ -151,8 +151,8 @@ impl Cleaner {
         unproductive.insert(zone, entry);
     }
 
-    /// Whether cleaning the zone was tried in its present use, moved nothing, and is not to be tried again yet, when so many checkpoints
-    /// were written. Only one that has failed is tried again: of the others there are better ones, and where there are none a volume
+    /// Whether cleaning this zone, since it was last taken into use, moved nothing, and is not to be tried again before a later checkpoint
+    /// than this. Only one that has failed is tried again: of the others there are better ones, and where there are none a volume
     /// that is full has no room for what trying costs.
     fn is_unproductive(&self, zone: &ZoneStatus, checkpoint: u64) -> bool {
         let tried = self.unproductive.lock().get(&zone.zone).copied();
@@ -173,8 +173,8 @@ impl Cleaner {
         }
     }
 
-    /// The same for whoever cleans ahead: as long as there is next to no garbage, what is overwritten may become garbage as a
-    /// whole, and whoever needs a zone knows better which.
+    /// The same for cleaning ahead of need: as long as there is next to no garbage, what is overwritten may become garbage as a
+    /// whole, and foreground cleaning knows better which zone to take.
     pub(super) fn may_be_emptied_ahead(&self) -> impl Fn(&ZoneStatus) -> bool {
         let is_quiet =
             self.store.zones.in_low_space() && self.space.free_zone_target(DeviceKind::Data) == 0;

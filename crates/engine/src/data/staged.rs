@@ -21,7 +21,7 @@ pub(crate) struct Times {
     pub(crate) ctime: Timestamp,
 }
 
-/// A run of so many blocks is of a file that is written from its beginning to its end.
+/// A file whose last run has at least this many blocks is being written sequentially.
 const SEQUENTIAL_BLOCKS: usize = FRAME_BLOCKS_MAX / 4;
 
 /// The last run of a layer.
@@ -285,8 +285,14 @@ impl Staged {
     /// The dirty run that ends where a block begins, and how many more blocks it may get, if any.
     fn run_before(&mut self, block: u64) -> Option<(usize, &mut BufferMut)> {
         let (start, run) = self.dirty.range_mut(..=block).next_back()?;
-        let room = FRAME_BLOCKS_MAX.saturating_sub(run.blocks());
-        (start + run.blocks() as u64 == block && room > 0).then_some((room, run))
+        let blocks = run.blocks();
+        let is_run = invariant_holds!(
+            self.alarm,
+            blocks <= FRAME_BLOCKS_MAX,
+            "the run from block {start} on has {blocks} blocks, more than a frame may have"
+        );
+        let has_room = is_run && blocks < FRAME_BLOCKS_MAX;
+        (has_room && start + blocks as u64 == block).then(|| (FRAME_BLOCKS_MAX - blocks, run))
     }
 
     /// Memory for a run of at least as many blocks. Where the blocks before were written one after the other, so will be those behind it: it

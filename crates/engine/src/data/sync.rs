@@ -1,14 +1,15 @@
-//! Durable at last: a file, or everything.
+//! Making a file, or everything, durable.
+
+use persimmon_format::Ino;
 
 use super::FileData;
 use super::write_back::Mode;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::options::FsyncOrder;
-use persimmon_format::Ino;
 
-/// Most blocks whose record is sent beside them while others sync, too (128 KiB). Whoever syncs waits for the data of all records before
-/// its own, so the record of a large sync is held back until its data is there: it comes a tenth later at most, and
+/// Most blocks whose record is sent along with them while other files are synced as well (128 KiB). A sync waits for the data of all
+/// records before its own, so the record of a large sync is held back until its data is there: it comes a tenth later at most, and
 /// nobody waits for more than its own data and that of small syncs.
 const BESIDE_BLOCKS_MAX: u64 = 32;
 

@@ -318,8 +318,8 @@ impl FileData {
         Ok(())
     }
 
-    /// Makes room for a write of blocks `first..end`: by flushing what is staged, which frees what it overwrites. Answers what of them is
-    /// mapped, if it is worth another look; [`Error::NoSpace`] if there is no room.
+    /// Makes room for a write of blocks `first..end`: by flushing what is staged, which frees what it overwrites. Returns the ranges of
+    /// them that are mapped, none after a flush; the caller tries again either way. [`Error::NoSpace`] if there is no room.
     fn find_room(
         &self,
         ino: Ino,

@@ -43,10 +43,7 @@ impl Reclaimer {
     /// Frees zones ahead of need. False if there was no reason to, or nothing was gained.
     pub(super) fn free_ahead(&self) -> Result<bool> {
         for device in self.store.zones.budget.layout.devices() {
-            let coming = || {
-                let view = self.space.view_now();
-                view.free(*device) + view.in_reset(*device)
-            };
+            let coming = || self.space.view_now().coming(*device);
             let (stock, before) = (self.space.stock(*device), coming());
             match policy::free_ahead(&stock) {
                 None => continue,
@@ -124,9 +121,7 @@ impl Reclaimer {
             Err(error)
                 if error.is_want_of_zones() && self.store.zones.reclaimable_zones(device) > 0 =>
             {
-                let coming = || {
-                    self.store.zones.free_zones(device) + self.store.zones.zones_in_reset(device)
-                };
+                let coming = || self.space.view().coming(device);
                 let before = coming();
                 self.checkpoint_zones()?;
                 Ok(if coming() > before {

@@ -1,4 +1,4 @@
-//! Room for who waits: what the policy says is carried out, round by round.
+//! Foreground cleaning: a caller that waits for room carries out what the policy says, round by round.
 
 use persimmon_format::table::Role;
 
@@ -6,6 +6,7 @@ use super::{MOVE_BLOCKS, Reclaimer};
 use crate::cleaning::CleaningCursor;
 use crate::error::{Error, Result};
 use crate::meta::Intent;
+use crate::space::View;
 use crate::space::policy::{Emptied, Need, Next, Seen, Wait, zones_wanted};
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
@@ -52,20 +53,18 @@ impl Reclaimer {
     }
 
     fn is_short(&self, need: Need) -> bool {
-        let (view, may_take) = (self.space.view(), self.may_take(need));
-        // Zones may have become reclaimable since somebody looked.
-        view.is_short_for(need, may_take) && self.space.view_now().is_short_for(need, may_take)
+        let view = self.space.view_for(need.device());
+        view.is_short_for(need, self.may_take(need, &view))
     }
 
     /// Whether data, if it is that, could have one of the zones that are free.
-    fn may_take(&self, need: Need) -> bool {
-        let reserve = || self.space.view().leaving(None);
-        need != Need::Data || self.store.zones.may_take_for_data(reserve())
+    fn may_take(&self, need: Need, view: &View<'_>) -> bool {
+        need != Need::Data || self.store.zones.may_take_for_data(view.leaving(None))
     }
 
     fn seen(&self, need: Need) -> Seen {
         let (view, device) = (self.space.view_now(), need.device());
-        let is_short = view.is_short_for(need, self.may_take(need));
+        let is_short = view.is_short_for(need, self.may_take(need, &view));
         Seen {
             free: view.free(device),
             in_reset: view.in_reset(device),

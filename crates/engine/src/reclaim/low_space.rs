@@ -7,14 +7,11 @@ use persimmon_format::table::Role;
 use super::Reclaimer;
 use crate::cleaning::FOUND_MAX;
 use crate::error::{Error, Result};
+use crate::space::policy::{ROUNDS_MAX, WON_SHARE_MIN};
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
 use crate::zones::{DeviceKind, LastSpare, VictimPolicy};
 
-/// Rounds without more room before the volume counts as full.
-const ROUNDS_MAX: u64 = 64;
-/// A round that wins less than this share of a zone has won nothing.
-const WON_SHARE_MIN: u64 = 64;
 /// Times that cleaning a victim may win nothing.
 const FRUITLESS_MAX: u32 = 3;
 
@@ -115,7 +112,7 @@ impl Reclaimer {
         let rounds_of_zone = budget
             .metadata_zone_blocks
             .div_ceil(self.pages_per_checkpoint() as u64);
-        let rounds_max = ROUNDS_MAX + 4 * rounds_of_zone;
+        let rounds_max = ROUNDS_MAX as u64 + 4 * rounds_of_zone;
         let mut rounds = 0;
         while self.await_resets(&is_short) {
             add(&self.store.media.counters.stalls, 1);

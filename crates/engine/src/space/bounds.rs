@@ -3,7 +3,7 @@
 use persimmon_sync::atomic::Ordering;
 
 use super::Space;
-use super::view::View;
+use super::View;
 use crate::zones::DeviceKind;
 
 impl Space {
@@ -34,7 +34,7 @@ impl Space {
         let wanted = view.wanted_by_journal();
         let device = DeviceKind::Metadata;
         // Who needs a zone for the log or a checkpoint waits for those on their way.
-        view.free(device) + view.in_reset(device) <= wanted.zones.saturating_add(aside)
+        view.coming(device) <= wanted.zones.saturating_add(aside)
             || self.store.zones.log_candidates_coming() <= wanted.log_candidates
     }
 

@@ -18,6 +18,7 @@ use crate::store::Store;
 pub use ledger::Promised;
 pub(crate) use reserves::{Journal, Work};
 pub use room::SpaceReport;
+pub(crate) use view::View;
 
 /// What is promised, and the store whose zones it is promised of.
 pub(crate) struct Space {
@@ -28,7 +29,7 @@ pub(crate) struct Space {
     unwritten_blocks: AtomicU64,
     /// Promised, and not staged yet.
     promised_blocks: AtomicU64,
-    /// Held by who compares what is left with what it wants, and takes it.
+    /// Held while a promise is made, from the look at what is left until it is taken.
     granting: Mutex<()>,
     lock: Mutex<()>,
     given_back: Condvar,

@@ -1,19 +1,19 @@
 //! Policy: what is done next about space, as functions of one picture of it. Nothing here waits, and nothing is changed;
 //! [`reclaim`](crate::reclaim) carries it out.
 
+use super::View;
 use super::reserves::Journal;
 use super::targets::Stock;
-use super::view::View;
 use crate::meta::Intent;
 use crate::zones::DeviceKind;
 
 /// Rounds without a zone gained before the volume counts as full.
-const ROUNDS_MAX: usize = 64;
+pub(crate) const ROUNDS_MAX: usize = 64;
 /// Rounds that win next to nothing before a caller that removes something goes on without room: it is not
 /// refused if no zone is gained, and cleaning is tried again at every change.
 const ROUNDS_MAX_SHRINK: usize = 4;
 /// A round that wins less than this share of a zone has won nothing.
-const WON_SHARE_MIN: u64 = 64;
+pub(crate) const WON_SHARE_MIN: u64 = 64;
 /// Zones that are emptied in the first round: a waiting caller goes on soon, and one of them may be taken for moved blocks.
 const EMPTIED_FIRST: u32 = 2;
 /// In later rounds this share of the slack zones is.
@@ -58,7 +58,7 @@ impl View<'_> {
 
     /// Whether free zones are so few that none are reserved for a long journal any more, with this free-zone target.
     pub(crate) fn is_low(&self, device: DeviceKind, target: u32) -> bool {
-        self.free(device) + self.in_reset(device) + target < self.reserved(device, Journal::Wanted)
+        self.coming(device) + target < self.reserved(device, Journal::Wanted)
     }
 }
 

@@ -16,7 +16,7 @@
 use persimmon_format::page::PAGE_BLOCKS_MAX;
 
 use super::Space;
-use super::view::View;
+use super::View;
 use crate::zones::budget::DATA_RESERVE_APART;
 use crate::zones::{DeviceKind, Pages, Reserve};
 
@@ -49,24 +49,22 @@ pub(crate) enum Journal {
 impl Space {
     /// What a piece of work leaves to the others now.
     pub(crate) fn leaves(&self, work: Work) -> Reserve {
-        match work {
-            Work::Data => {
-                let zones = self.low_watermark(DeviceKind::Data);
-                self.view().leaving(Some(zones))
-            }
-            _ => self.view().leaves(work),
-        }
+        let view = match work {
+            Work::Data => self.view_for(DeviceKind::Data),
+            _ => self.view(),
+        };
+        view.leaves(work)
     }
 
-    /// The low watermark of a device: free zones that new data and new changes leave alone now.
-    pub(crate) fn low_watermark(&self, device: DeviceKind) -> u32 {
+    /// What there is, for the low watermark of a device. While more zones are free than that, the last look at reclaimable
+    /// zones will do; otherwise some may have become reclaimable since.
+    pub(crate) fn view_for(&self, device: DeviceKind) -> View<'_> {
         let view = self.view();
-        let zones = view.low_watermark(device);
-        if view.free(device) > zones {
-            return zones;
+        if view.free(device) > view.low_watermark(device) {
+            view
+        } else {
+            self.view_now()
         }
-        // Zones may have become reclaimable since somebody looked.
-        self.view_now().low_watermark(device)
     }
 }
 
@@ -74,7 +72,6 @@ impl View<'_> {
     /// What a piece of work leaves to the others.
     pub(crate) fn leaves(&self, work: Work) -> Reserve {
         let (budget, split) = (self.budget, self.is_apart(DeviceKind::Data));
-        let spare = |large: u32, other: u32| if budget.large.is_some() { large } else { other };
         let zones = match work {
             Work::Data => self.low_watermark(DeviceKind::Data),
             Work::Moved => self.left_by_cleaning(DeviceKind::Data),
@@ -82,7 +79,8 @@ impl View<'_> {
             Work::Rewritten => budget.log_reserve,
             Work::Pages => self.left_by_pages(),
             Work::ColdPages => budget.data_reserve_max,
-            Work::Chunks => spare(0, budget.log_reserve),
+            Work::Chunks if budget.large.is_some() => 0,
+            Work::Chunks => budget.log_reserve,
         };
         match work {
             // They end the journal too, so of the zones that the log can take they leave it no more than they leave in all.

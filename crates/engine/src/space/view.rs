@@ -62,7 +62,12 @@ impl View<'_> {
         self.zones.in_reset(&self.budget.layout, device)
     }
 
-    /// The same of both.
+    /// Zones of a device that are free, or will be as soon as their reset is done.
+    pub(crate) fn coming(&self, device: DeviceKind) -> u32 {
+        self.free(device) + self.in_reset(device)
+    }
+
+    /// Zones of both devices that are being reset, or wait for it.
     pub(crate) fn all_in_reset(&self) -> u32 {
         let devices = self.budget.layout.devices().iter();
         devices.map(|device| self.in_reset(*device)).sum()

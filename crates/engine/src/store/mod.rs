@@ -225,12 +225,10 @@ impl Store {
         match self.try_change(data, f)? {
             Changed::Done(result, lsn) => Ok((result, lsn)),
             Changed::NeedsNumbers(record) => {
-                invariant!(
-                    self.media.alarm,
-                    false,
+                let what = format!(
                     "a change that waits for nothing gives out inode numbers of a lot in record {record}"
                 );
-                Err(Error::Inconsistent("inode numbers ran out".into()).into())
+                Err(invariant::broken(&self.media.alarm, file!(), line!(), what).into())
             }
         }
     }
