@@ -16,7 +16,9 @@ use crate::pair::{self, Pair};
 use crate::probe::{self, Identity};
 use crate::zbd::{self, Zbd, ZbdDevice};
 use crate::zonefs::{self, ZonefsDevice, ZonefsPort};
-use crate::{Command, DeviceIdentity, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
+use crate::{
+    Command, Completion, DeviceIdentity, Geometry, Pending, Result, ZoneInfo, ZonedDevice,
+};
 
 /// What a name names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -361,6 +363,10 @@ impl ZonedDevice for Drive {
 
     fn submit(&self, command: Command) -> Pending {
         self.device().submit(command)
+    }
+
+    fn run(&self, command: Command) -> Result<Completion> {
+        self.device().run(command)
     }
 
     fn resets_at_once(&self) -> usize {

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use crate::pair;
 use crate::{
-    Command, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneKind, ZonedDevice,
+    Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneKind,
+    ZonedDevice,
 };
 
 /// Two devices in the role of one, which is conventional up to where the second begins.
@@ -105,6 +106,31 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
         })
     }
 
+    /// Gives a command to the one whose zone it is for, or to both.
+    fn pass_on(
+        &self,
+        mut command: Command,
+        to_first: impl FnOnce(&A, Command) -> Pending,
+        to_second: impl FnOnce(&B, Command) -> Pending,
+    ) -> Pending {
+        let split = self.split();
+        let Some(zone) = command.zone_mut() else {
+            return self.to_both(command);
+        };
+        if zone.0 >= self.geometry.zone_count {
+            let (zone, count) = (*zone, self.geometry.zone_count);
+            return Pending::ready(Err(DeviceError::NoSuchZone { zone, count }));
+        }
+        match zone.0.checked_sub(split) {
+            None => self.of_first(to_first(&self.first, command)),
+            Some(within) => {
+                *zone = ZoneId(within);
+                let pending = to_second(&self.second, command);
+                pending.map_err(move |error| error.in_zones_after(split))
+            }
+        }
+    }
+
     /// A flush or record of both at once; what both completed is durable when both are. Also of one that says it has no
     /// volatile cache: who sends a flush knows that, and may not believe it.
     fn to_both(&self, command: Command) -> Pending {
@@ -156,23 +182,17 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
         Ok(report)
     }
 
-    fn submit(&self, mut command: Command) -> Pending {
-        let split = self.split();
-        let Some(zone) = command.zone_mut() else {
-            return self.to_both(command);
-        };
-        if zone.0 >= self.geometry.zone_count {
-            let (zone, count) = (*zone, self.geometry.zone_count);
-            return Pending::ready(Err(DeviceError::NoSuchZone { zone, count }));
-        }
-        match zone.0.checked_sub(split) {
-            None => self.of_first(self.first.submit(command)),
-            Some(within) => {
-                *zone = ZoneId(within);
-                let pending = self.second.submit(command);
-                pending.map_err(move |error| error.in_zones_after(split))
-            }
-        }
+    fn submit(&self, command: Command) -> Pending {
+        self.pass_on(command, A::submit, B::submit)
+    }
+
+    fn run(&self, command: Command) -> Result<Completion> {
+        self.pass_on(
+            command,
+            |first, command| Pending::ready(first.run(command)),
+            |second, command| Pending::ready(second.run(command)),
+        )
+        .wait()
     }
 
     /// Most zones that are reset are of the second.

@@ -22,8 +22,8 @@ use crate::image::ImageGeometry;
 use crate::joined::Joined;
 use crate::options::{CreateOptions, OpenOptions};
 use crate::{
-    BufferMut, Command, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneState,
-    ZonedDevice,
+    BufferMut, Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo,
+    ZoneState, ZonedDevice,
 };
 
 /// Zones at the end of each device that hold its label, and are none of the volume's.
@@ -272,6 +272,10 @@ impl ZonedDevice for Pair {
 
     fn submit(&self, command: Command) -> Pending {
         self.joined.submit(command)
+    }
+
+    fn run(&self, command: Command) -> Result<Completion> {
+        self.joined.run(command)
     }
 
     fn resets_at_once(&self) -> usize {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use io_uring::{cqueue, opcode, squeue, types};
@@ -45,14 +46,53 @@ impl Wire for FileWire {
         }
     }
 
+    fn read_here(&self, spot: &Spot, memory: &mut [u8]) -> Option<Result<u64, Failure>> {
+        let moved = loop {
+            match spot.file.read_at(memory, spot.offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                moved => break moved,
+            }
+        };
+        let whole = moved.map_err(Failure::from);
+        Some(whole.and_then(|moved| all_of(moved, memory.len())))
+    }
+
     fn ended(&self, completion: &cqueue::Entry, bytes: usize) -> Result<u64, Failure> {
         let moved = usize::try_from(completion.result())
             .map_err(|_| Failure::from(io::Error::from_raw_os_error(-completion.result())))?;
-        // Devices move all of a transfer, or fail.
-        if moved == bytes {
-            return Ok(0);
-        }
-        let message = format!("{moved} of {bytes} bytes were transferred");
-        Err(io::Error::other(message).into())
+        all_of(moved, bytes)
+    }
+}
+
+/// Devices move all of a transfer, or fail.
+fn all_of(moved: usize, bytes: usize) -> Result<u64, Failure> {
+    if moved == bytes {
+        return Ok(0);
+    }
+    let message = format!("{moved} of {bytes} bytes were transferred");
+    Err(io::Error::other(message).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_caller_reads_what_a_ring_would() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 6000], 0).unwrap();
+        let spot = |offset| Spot {
+            file: Arc::new(file.try_clone().unwrap()),
+            offset,
+        };
+        let mut memory = [0; 4096];
+        assert_eq!(
+            FileWire.read_here(&spot(0), &mut memory).unwrap().unwrap(),
+            0
+        );
+        assert_eq!(memory, [7; 4096]);
+        let cut_off = FileWire.read_here(&spot(4096), &mut memory).unwrap();
+        let cut_off = cut_off.unwrap_err().to_string();
+        assert!(cut_off.contains("1904 of 4096 bytes"), "{cut_off}");
     }
 }

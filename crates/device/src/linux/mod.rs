@@ -256,6 +256,11 @@ impl<P: Port> ZonedDevice for KernelDevice<P> {
             // Who waits does it: it is not kept waiting by what others have only started.
             Command::Reset { zone, .. } => done(self.shared.manage(zone, Action::Reset)),
             Command::Finish { zone } => done(self.shared.manage(zone, Action::Finish)),
+            Command::Read {
+                zone,
+                block,
+                blocks,
+            } => self.shared.read_here(zone, block, blocks),
             command => self.submit(command).wait(),
         }
     }

@@ -79,6 +79,14 @@ struct Read {
     completer: Completer,
 }
 
+/// Who carries a read out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Ring,
+    /// The calling thread, where the wire can do that.
+    Caller,
+}
+
 /// A write that waits for its turn.
 struct Write<P: Port> {
     /// Where it must start; `None` for an append.
@@ -202,6 +210,24 @@ impl<P: Port> Shared<P> {
 
     /// Starts a read.
     pub fn read(&self, zone: ZoneId, block: u32, blocks: u32) -> Result<Pending> {
+        let (read, pending) = self.admit_read(zone, block, blocks)?;
+        if let Some(read) = read {
+            self.send_read(zone, read, By::Ring);
+        }
+        Ok(pending)
+    }
+
+    /// Reads, if it can be in the calling thread: to start a read and be woken when it has ended takes longer than a fast drive does.
+    pub fn read_here(&self, zone: ZoneId, block: u32, blocks: u32) -> Result<Completion> {
+        let (read, pending) = self.admit_read(zone, block, blocks)?;
+        if let Some(read) = read {
+            self.send_read(zone, read, By::Caller);
+        }
+        pending.wait()
+    }
+
+    /// Admits a read, and gives it back unless it has to wait for what is done to its zone.
+    fn admit_read(&self, zone: ZoneId, block: u32, blocks: u32) -> Result<(Option<Read>, Pending)> {
         transfer_size(blocks, self.geometry.max_transfer_blocks)?;
         let (completer, pending) = Pending::channel();
         let read = Read {
@@ -209,42 +235,50 @@ impl<P: Port> Shared<P> {
             blocks,
             completer,
         };
-        {
-            let mut state = self.room()?;
-            let limit = state.machine.readable(zone)?;
-            let end = block.saturating_add(blocks);
-            if end > limit {
-                return Err(DeviceError::ReadPastEnd {
-                    zone,
-                    block,
-                    end,
-                    limit,
-                });
-            }
-            state.commands += 1;
-            let queue = state.queues.get_mut(&zone);
-            if let Some(held_back) = queue.and_then(|queue| queue.held_back.as_mut()) {
-                held_back.push(read);
-                return Ok(pending);
-            }
+        let mut state = self.room()?;
+        let limit = state.machine.readable(zone)?;
+        let end = block.saturating_add(blocks);
+        if end > limit {
+            return Err(DeviceError::ReadPastEnd {
+                zone,
+                block,
+                end,
+                limit,
+            });
         }
-        self.send_read(zone, read);
-        Ok(pending)
+        state.commands += 1;
+        let queue = state.queues.get_mut(&zone);
+        if let Some(held_back) = queue.and_then(|queue| queue.held_back.as_mut()) {
+            held_back.push(read);
+            return Ok((None, pending));
+        }
+        Ok((Some(read), pending))
     }
 
-    fn send_read(&self, zone: ZoneId, read: Read) {
+    fn send_read(&self, zone: ZoneId, read: Read, by: By) {
         let Read { block, blocks, .. } = read;
         let job = Job::Read {
             zone,
             block,
             completer: read.completer,
         };
-        match self.port.reading(zone, block) {
-            Ok(place) => {
-                let buffer = BufferMut::unspecified(blocks as usize);
-                self.send(Transfer::Read(place, buffer), job);
-            }
-            Err(failure) => self.complete(failed_job(job, failure)),
+        let place = match self.port.reading(zone, block) {
+            Ok(place) => place,
+            Err(failure) => return self.complete(failed_job(job, failure)),
+        };
+        let mut buffer = BufferMut::unspecified(blocks as usize);
+        let read = match by {
+            By::Caller => self.ring.read_here(&place, &mut buffer),
+            By::Ring => None,
+        };
+        match read {
+            Some(result) => self.complete(Done {
+                job,
+                buffer: Some(buffer),
+                data: Vec::new(),
+                result,
+            }),
+            None => self.send(Transfer::Read(place, buffer), job),
         }
     }
 
@@ -491,7 +525,7 @@ impl<P: Port> Shared<P> {
             held_back = queue.held_back.take();
         }
         for read in held_back.into_iter().flatten() {
-            self.send_read(zone, read);
+            self.send_read(zone, read, By::Ring);
         }
         self.advance(zone);
     }

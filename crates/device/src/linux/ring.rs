@@ -35,6 +35,11 @@ pub trait Wire: Send + Sync {
     /// The entry for a transfer. The kernel follows its pointers until the transfer is over.
     fn entry(&self, operation: Operation<'_, Self::Place>) -> Self::Entry;
 
+    /// Fills the memory in the calling thread. `None` if that takes a ring.
+    fn read_here(&self, _: &Self::Place, _: &mut [u8]) -> Option<Result<u64, Failure>> {
+        None
+    }
+
     /// How a transfer of so many bytes ended; what the drive answered, where it answers anything.
     fn ended(&self, completion: &Self::Completion, bytes: usize) -> Result<u64, Failure>;
 }
@@ -170,6 +175,11 @@ impl<W: Wire, J> Ring<W, J> {
         }
         drop(submission);
         Ok(())
+    }
+
+    /// Fills the memory in the calling thread. `None` if that takes a ring.
+    pub fn read_here(&self, place: &W::Place, memory: &mut [u8]) -> Option<Result<u64, Failure>> {
+        self.wire.read_here(place, memory)
     }
 
     fn prepare(&self, transfer: Transfer<W::Place>) -> (W::Entry, Memory, usize, Option<W::Place>) {
