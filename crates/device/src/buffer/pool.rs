@@ -6,8 +6,10 @@ use persimmon_sync::host::Mutex;
 
 use super::Block;
 
-/// Smaller buffers are left to the allocator, which is good at them.
+/// Smaller buffers are kept by their size, a few of each.
 pub(super) const BLOCKS_MIN: usize = 16;
+/// Blocks in kept buffers of one small size (256 KiB).
+const SMALL_BLOCKS: usize = 64;
 /// What is kept unless [`set_limit`] says otherwise, in blocks (32 MiB).
 const LIMIT_DEFAULT_BLOCKS: usize = 8192;
 
@@ -27,16 +29,14 @@ pub fn kept_blocks() -> usize {
 
 /// Kept memory with room for `blocks`. Its contents are old.
 pub(super) fn take(blocks: usize) -> Option<Vec<Block>> {
-    (blocks >= BLOCKS_MIN)
-        .then(|| POOL.lock().take(blocks))
-        .flatten()
+    POOL.lock().take(blocks)
 }
 
 /// Keeps `memory`, or frees it, or frees what was kept longest in its favour.
 pub(super) fn give(memory: Vec<Block>) {
     let limit = LIMIT_BLOCKS.load(Ordering::Relaxed);
     // A quarter at most for one buffer, so that a giant does not drive out all others.
-    if memory.capacity() < BLOCKS_MIN || memory.capacity() > limit / 4 {
+    if memory.capacity() == 0 || memory.capacity() > limit / 4 {
         return;
     }
     let mut freed = Vec::new();
@@ -45,21 +45,28 @@ pub(super) fn give(memory: Vec<Block>) {
     drop(freed);
 }
 
-/// Oldest first.
 struct Pool {
+    /// By size.
+    small: [Vec<Vec<Block>>; BLOCKS_MIN],
+    /// Oldest first.
     free: Vec<Vec<Block>>,
+    /// In those.
     blocks: usize,
 }
 
 impl Pool {
     const fn new() -> Pool {
         Pool {
+            small: [const { Vec::new() }; BLOCKS_MIN],
             free: Vec::new(),
             blocks: 0,
         }
     }
 
     fn take(&mut self, blocks: usize) -> Option<Vec<Block>> {
+        if let Some(small) = self.small.get_mut(blocks) {
+            return small.pop();
+        }
         // The newest that fits without wasting more than it serves: it is warm in the cache.
         let fits = |memory: &Vec<Block>| (blocks..=2 * blocks).contains(&memory.capacity());
         let index = self.free.iter().rposition(fits)?;
@@ -69,6 +76,14 @@ impl Pool {
     }
 
     fn give(&mut self, memory: Vec<Block>, limit: usize, freed: &mut Vec<Vec<Block>>) {
+        if let Some(small) = self.small.get_mut(memory.capacity()) {
+            if (small.len() + 1) * memory.capacity() <= SMALL_BLOCKS {
+                small.push(memory);
+            } else {
+                freed.push(memory);
+            }
+            return;
+        }
         self.blocks += memory.capacity();
         self.free.push(memory);
         let mut surplus = self.blocks.saturating_sub(limit);
@@ -112,7 +127,7 @@ mod tests {
     #[test]
     fn recycled_buffers_are_zeroed_where_zeros_are_promised() {
         use crate::BufferMut;
-        for blocks in [16, 40, 17, 33, 64] {
+        for blocks in [16, 40, 17, 33, 64, 15, 2, 3] {
             let mut dirty = BufferMut::unspecified(blocks);
             assert_eq!(dirty.blocks(), blocks);
             dirty.fill(0xee);
@@ -121,7 +136,7 @@ mod tests {
             drop(frozen);
             assert!(part.iter().all(|byte| *byte == 0xee));
             drop(part);
-            for asked in [blocks, blocks - 5, blocks / 2 + 1] {
+            for asked in [blocks, blocks.saturating_sub(5), blocks / 2 + 1] {
                 let clean = BufferMut::zeroed(asked);
                 assert_eq!(clean.blocks(), asked);
                 assert!(clean.iter().all(|byte| *byte == 0));

@@ -5,6 +5,7 @@ use persimmon_sync::atomic::{AtomicUsize, Ordering};
 use persimmon_sync::{Alarm, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 
+use persimmon_device::BLOCK_SIZE;
 use persimmon_format::{Addr, Ino};
 
 use crate::invariant::{invariant_holds, invariant_sub};
@@ -93,24 +94,20 @@ impl Tails {
         );
     }
 
-    /// Copies what was written to this address into a block of zeros, if it is kept.
-    pub(super) fn copy(&self, ino: Ino, addr: Addr, block: &mut [u8]) -> bool {
+    /// The block that was written to this address, if its content is kept.
+    pub(super) fn block(&self, ino: Ino, addr: Addr) -> Option<[u8; BLOCK_SIZE]> {
         let cached = self.lock();
-        let content = cached.tails.get(&ino).filter(|tail| tail.addr == addr);
-        let out = content.and_then(|tail| block.get_mut(..tail.content.len()).zip(Some(tail)));
-        match out {
-            Some((out, tail)) => {
-                out.copy_from_slice(&tail.content);
-                true
-            }
-            None => false,
-        }
+        let tail = cached.tails.get(&ino).filter(|tail| tail.addr == addr)?;
+        let mut block = [0; BLOCK_SIZE];
+        let out = block.get_mut(..tail.content.len())?;
+        out.copy_from_slice(&tail.content);
+        Some(block)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use persimmon_device::{BLOCK_SIZE, ZoneId};
+    use persimmon_device::ZoneId;
     use persimmon_format::DeviceId;
 
     use super::*;
@@ -119,10 +116,7 @@ mod tests {
     fn one_block_a_file_is_kept_of_the_latest_files() {
         let tails = Tails::new(Tail::cost(2) + Tail::cost(1), &Alarm::default());
         let at = |block| Addr::new(DeviceId(0), ZoneId(3), block);
-        let read = |ino, addr| {
-            let mut block = [0; BLOCK_SIZE];
-            tails.copy(Ino(ino), addr, &mut block).then_some(block[0])
-        };
+        let read = |ino, addr| tails.block(Ino(ino), addr).map(|block| block[0]);
         tails.keep(Ino(1), at(1), &[1, 1]);
         tails.keep(Ino(2), at(2), &[2]);
         tails.keep(Ino(1), at(3), &[3]);
