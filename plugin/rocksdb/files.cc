@@ -17,6 +17,9 @@ namespace {
 
 // A block of the volume, to which RocksDB aligns direct I/O.
 constexpr size_t kAlignment = 4096;
+// Bytes of a table after which the volume is asked to write them: its sync, which is certain to come, has less left to do, and the memory
+// serves again.
+constexpr size_t kWriteBehind = 8 << 20;
 // Bytes a sequential file reads ahead: RocksDB reads logs and manifests in blocks of 32 KiB.
 constexpr size_t kReadAhead = 256 << 10;
 
@@ -248,6 +251,11 @@ class alignas(64) WritableFile : public FileOf<FSWritableFile> {
   IOStatus Sync(const IOOptions&, IODebugContext*) override { return Clean(&OpenFile::Sync); }
   IOStatus Fsync(const IOOptions&, IODebugContext*) override { return Clean(&OpenFile::Sync); }
   bool IsSyncThreadSafe() const override { return true; }
+  // RocksDB's own waits where strict_bytes_per_sync is set.
+  IOStatus RangeSync(uint64_t offset, uint64_t n, const IOOptions& options, IODebugContext* context) override {
+    StartWriteBack();
+    return FSWritableFile::RangeSync(offset, n, options, context);
+  }
 
   // Space is set aside when data is written; allocating it earlier would bring nothing closer together.
   void PrepareWrite(size_t, size_t, const IOOptions&, IODebugContext*) override {}
@@ -290,9 +298,16 @@ class alignas(64) WritableFile : public FileOf<FSWritableFile> {
     IOStatus status = is_table_ ? room.Take(data.size()) : IOStatus::OK();
     if (status.ok()) status = file_.Write(offset, data);
     if (status.ok()) size_ = std::max<uint64_t>(size_, offset + data.size());
+    if (is_table_ && size_ >= write_behind_at_) StartWriteBack();
     // After the write: a sync in another thread that has counted it began behind it, and covers it.
     written_.fetch_add(1, std::memory_order_acq_rel);
     return status;
+  }
+
+  // A hint: whoever needs the data on the device syncs, and is told of errors then.
+  void StartWriteBack() {
+    write_behind_at_ = size_ + kWriteBehind;
+    (void)persimmon_start_write_back(file_.get());
   }
 
   IOStatus WriteThrough() {
@@ -326,6 +341,8 @@ class alignas(64) WritableFile : public FileOf<FSWritableFile> {
   // Changes that have been made, its creation the first, and how many of them a sync or flush has covered.
   std::atomic<uint64_t> written_{1};
   std::atomic<uint64_t> covered_{0};
+  // The size at which the volume is asked to write what a table has so far.
+  uint64_t write_behind_at_ = kWriteBehind;
 };
 
 class RandomRWFile : public FileOf<FSRandomRWFile> {

@@ -509,6 +509,12 @@ int persimmon_read_batch(const struct persimmon_file *file,
 // `file` is open.
 int persimmon_flush(const struct persimmon_file *file);
 
+// Has what was written to a file so far written to the device soon, and waits for nothing. Nothing is promised of it.
+//
+// # Safety
+// `file` is open.
+int persimmon_start_write_back(const struct persimmon_file *file);
+
 // Makes a file durable with its name.
 //
 // # Safety

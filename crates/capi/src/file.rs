@@ -281,6 +281,18 @@ pub unsafe extern "C" fn persimmon_flush(file: *const persimmon_file) -> c_int {
     })
 }
 
+/// Has what was written to a file so far written to the device soon, and waits for nothing. Nothing is promised of it.
+///
+/// # Safety
+/// `file` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_start_write_back(file: *const persimmon_file) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        Ok(unsafe { object(file, "the file") }?.0.start_write_back()?)
+    })
+}
+
 /// Makes a file durable with its name.
 ///
 /// # Safety

@@ -61,7 +61,7 @@ fn a_count_that_is_too_low_stops_the_volume() {
     ] {
         assert!(cut.contains(part), "{cut}");
     }
-    assert!(volume.bug().is_some());
+    assert!(volume.standing().bug().is_some());
     assert!(volume.is_read_only());
     let sent = device.counters().changes();
     let refused = volume.write(ino, 0, &[8; LEN], now).unwrap_err();

@@ -55,7 +55,7 @@ pub use recovery::RecoveryReport;
 pub use scrub::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};
 pub use space::{Promised, SpaceReport};
 pub use statistics::{Class, Statistics};
-pub use store::{Activity, Sleeper};
+pub use store::{Activity, Sleeper, Standing};
 pub use tuning::{Threshold, TuneError, Unit};
 pub use volume::{Progress, Task, Volume};
 pub use zones::budget::{ZoneCapacities, check_geometry};

@@ -1,6 +1,7 @@
 //! The threads that do a volume's background work in production. The engine has none of its own:
 //! it offers steps, which these call, and the simulator calls in tests.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -97,6 +98,8 @@ struct Signals {
     stopped: bool,
     /// Zones taken for file data so far.
     zones_taken: u64,
+    /// Files whose data is to be written with the next look, though nobody waits for it.
+    to_write: BTreeSet<Ino>,
 }
 
 impl Stop {
@@ -121,6 +124,10 @@ impl Stop {
     /// Waits; true when it is time to end.
     fn wait(&self, timeout: Duration) -> bool {
         self.wait_while(timeout, |signals| !signals.stopped).stopped
+    }
+
+    fn take_to_write(&self) -> BTreeSet<Ino> {
+        std::mem::take(&mut self.lock().to_write)
     }
 
     fn zone_taken(&self) {
@@ -277,6 +284,11 @@ impl Background {
         Ok(background)
     }
 
+    /// Has what was written to a file so far written to the device soon. Does not wait for it.
+    pub(crate) fn write_soon(&self, ino: Ino) {
+        self.stop.lock().to_write.insert(ino);
+    }
+
     /// Ends the work and waits for the steps under way.
     pub fn stop(mut self) {
         self.end();
@@ -342,7 +354,11 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
         if looks.wait(tick, found) {
             return;
         }
-        found = match volume.step(Task::WriteBackIfDue) {
+        let mut written = Ok(Progress::Idle);
+        for ino in stop.take_to_write() {
+            written = written.and(volume.commit_file(ino).map(|()| Progress::Worked));
+        }
+        found = match written.and_then(|_| volume.step(Task::WriteBackIfDue)) {
             Ok(Progress::Idle) => Found::Nothing,
             Ok(Progress::Worked) => Found::Work,
             Err(error) if survives(vfs, stop, Task::WriteBackIfDue, &error) => Found::Nothing,

@@ -140,7 +140,7 @@ impl File {
                 ino,
                 handle,
                 appends: options.flags.append,
-                kept: keeps.then(|| mounted.keeper().open(ino)),
+                kept: keeps.then(|| mounted.keeper().open(vfs, ino)),
                 path: path.to_owned(),
             }),
             cursor: 0,
@@ -248,8 +248,8 @@ impl File {
     pub fn write_flushed_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let open = &*self.open;
         if let Some(kept) = &open.kept {
-            let (vfs, keeper) = (open.vfs(), open.mounted.keeper());
-            match keeper.append_flushed(vfs, kept, (open.handle, open.appends), offset, data) {
+            let keeper = open.mounted.keeper();
+            match keeper.append_flushed(kept, (open.handle, open.appends), offset, data) {
                 Some(true) => return Ok(()),
                 Some(false) => return self.flush_through(),
                 None => {}
@@ -329,6 +329,15 @@ impl File {
             }
             None => self.with(Vfs::flush_through),
         }
+    }
+
+    /// Has what was written to the file so far written to the device soon, and waits for nothing. For who writes much and syncs it in the
+    /// end: the sync has less left to do, and less memory is taken meanwhile.
+    pub fn start_write_back(&self) -> Result<()> {
+        self.with(|_, ino, _| {
+            self.open.mounted.write_soon(ino);
+            Ok(())
+        })
     }
 
     /// Reads several ranges, each as [`File::read_at`] does, and answers for each by itself. What lies on the device is asked for

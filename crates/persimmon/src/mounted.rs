@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use persimmon_sync::Mutex;
 
 use persimmon_engine::RecoveryReport;
-use persimmon_vfs::{Caller, Vfs};
+use persimmon_vfs::{Caller, Ino, Vfs};
 
 use crate::kept::Keeper;
 use crate::reads::Readers;
@@ -88,6 +88,13 @@ impl Mounted {
 
     pub(crate) fn keeper(&self) -> &Keeper {
         &self.keeper
+    }
+
+    /// Has what was written to a file so far written to the device soon.
+    pub(crate) fn write_soon(&self, ino: Ino) {
+        if let Some(background) = &*self.background.lock() {
+            background.write_soon(ino);
+        }
     }
 
     fn stop_background(&self) {

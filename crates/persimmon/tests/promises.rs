@@ -38,6 +38,24 @@ fn simulated() -> (Arc<SimDevice>, Filesystem) {
     (device, fs)
 }
 
+/// Asked for, write-back begins at once, and promises nothing.
+#[test]
+fn write_back_that_was_asked_for_begins_without_a_sync() {
+    let (_, fs) = simulated();
+    let options = OpenOptions::new().write(true).create(true);
+    let file = fs.open_file("/table", &options).unwrap();
+    file.write_at(&[3; 256 << 10], 0).unwrap();
+    let written = || fs.stats().data_bytes;
+    assert_eq!(written(), 0);
+    file.start_write_back().unwrap();
+    let begun = std::time::Instant::now();
+    while written() < 256 << 10 {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs.close().unwrap();
+}
+
 /// Shows what power cuts leave.
 fn after_power_cuts(device: &SimDevice, mut look: impl FnMut(&Filesystem)) {
     for seed in 0..CUTS {

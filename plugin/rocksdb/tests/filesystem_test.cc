@@ -80,6 +80,7 @@ class Tests {
     CheckOk(fs_->NewWritableFile("/log", kFile, &file, nullptr), "making it");
     CheckOk(file->Append("one", kIO, nullptr), "append");
     CheckOk(file->PositionedAppend("two", 3, kIO, nullptr), "append at an offset");
+    CheckOk(file->RangeSync(0, 1, kIO, nullptr), "begin to write a range");
     Check(file->GetFileSize(kIO, nullptr) == 6, "size");
     CheckOk(file->Truncate(4, kIO, nullptr), "truncate");
     CheckOk(file->Append("hree", kIO, nullptr), "append after truncate");

@@ -87,7 +87,7 @@ impl Mounted {
     /// # Panics
     /// The engine has found one.
     fn must_be_sound(&self) {
-        let bug = self.vfs.volume().bug();
+        let bug = self.vfs.volume().standing().bug();
         assert!(
             bug.is_none(),
             "{}",

@@ -146,7 +146,7 @@ fn one_round(
         host.cut_after(rng.random_range(0..CUT_CALLS_MAX));
     }
     let models = work(plan, round, homes, &mounted, &host, (models, &clients));
-    if let Some(bug) = mounted.volume().bug() {
+    if let Some(bug) = mounted.volume().standing().bug() {
         return Err(bug.to_string().into());
     }
     let models = models?;

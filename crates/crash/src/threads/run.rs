@@ -141,7 +141,7 @@ impl ThreadsRun<'_> {
         let clients = clients.map(|((shared, model), home)| Ok((shared, model, home?)));
         let clients: Result<Vec<_>, String> = clients.collect();
         let models = work(self.plan, &self.sim, clients?, &shared);
-        if let Some(bug) = mounted.volume().bug() {
+        if let Some(bug) = mounted.volume().standing().bug() {
             return Err(bug.to_string());
         }
         let mut moments = watched.take();

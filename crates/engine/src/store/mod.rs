@@ -16,6 +16,7 @@ mod activity;
 mod change_counts;
 mod on_device;
 mod page_faults;
+mod standing;
 mod summaries;
 mod tuned;
 mod walk;
@@ -36,6 +37,7 @@ pub use activity::{Activity, Sleeper};
 pub(crate) use change_counts::{ChangeCounts, Changes};
 pub(crate) use on_device::OnDevice;
 pub(crate) use page_faults::PageFaults;
+pub use standing::Standing;
 pub(crate) use tuned::Tuned;
 
 /// See the module.
@@ -56,8 +58,7 @@ pub(crate) struct Store {
     /// Something was changed since the last whole checkpoint's cut that no record tells of.
     pub(crate) unlogged: AtomicBool,
     pub(crate) tuned: Tuned,
-    /// Damage was found while changing something: nothing more is written.
-    broken: AtomicBool,
+    standing: Arc<Standing>,
 }
 
 /// What a store is made of: what is read from a device, or what a new volume begins with.
@@ -107,6 +108,7 @@ impl Store {
         let key = parts.identity.key();
         let alarm = parts.media.alarm.clone();
         let tuned = Tuned::new(&parts.options);
+        let standing = Standing::new(parts.options.read_only, alarm.clone());
         Store {
             log: Log::new(key.clone(), parts.start, &alarm),
             key,
@@ -122,7 +124,7 @@ impl Store {
             activity: Activity::default(),
             unlogged: AtomicBool::new(false),
             tuned,
-            broken: AtomicBool::new(false),
+            standing: Arc::new(standing),
         }
     }
 
@@ -155,20 +157,23 @@ impl Store {
     /// Whether changes are refused, because it was opened so or because damage was found.
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
-        self.options.read_only
-            || self.media.alarm.is_raised()
-            || self.broken.load(Ordering::Acquire)
+        self.standing.is_read_only()
     }
 
     /// The bug that was found, or the damage to counts, for which nothing more is written.
     #[must_use]
     pub(crate) fn bug(&self) -> Option<Error> {
-        invariant::found(&self.media.alarm)
+        self.standing.bug()
+    }
+
+    /// Whether it takes changes, to be kept and asked.
+    pub(crate) fn standing(&self) -> &Arc<Standing> {
+        &self.standing
     }
 
     /// Takes no changes from now on.
     pub(crate) fn make_read_only(&self) {
-        self.broken.store(true, Ordering::Release);
+        self.standing.make_read_only();
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {

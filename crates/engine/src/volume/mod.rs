@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::meta::{Intent, Transaction, View};
 use crate::options::{FormatOptions, Options};
 use crate::recovery::{self, RecoveryReport};
-use crate::store::Activity;
+use crate::store::{Activity, Standing};
 
 pub use step::{Progress, Task};
 
@@ -54,10 +54,10 @@ impl Volume {
         self.engine.store.is_read_only()
     }
 
-    /// The bug that was found, or the damage to counts, for which nothing more is written.
+    /// Whether it takes changes, to be kept by whoever asks often.
     #[must_use]
-    pub fn bug(&self) -> Option<Error> {
-        self.engine.store.bug()
+    pub fn standing(&self) -> &Arc<Standing> {
+        self.engine.store.standing()
     }
 
     /// Takes no changes from now on.

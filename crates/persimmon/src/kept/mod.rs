@@ -165,13 +165,13 @@ impl Keeper {
     }
 
     /// For a handle that is opened to have a tail.
-    pub(crate) fn open(&self, ino: Ino) -> Arc<Kept> {
+    pub(crate) fn open(&self, vfs: &Vfs, ino: Ino) -> Arc<Kept> {
         let mut files = self.files.lock();
         self.is_used.store(true, Ordering::Release);
         let opened = files.entry(ino).or_insert_with(|| {
             self.counter(ino).fetch_add(1, Ordering::Release);
             Opened {
-                kept: Arc::new(Kept::new(ino)),
+                kept: Arc::new(Kept::new(ino, vfs.volume().standing())),
                 handles: 0,
             }
         });
@@ -349,14 +349,13 @@ impl Keeper {
     #[inline]
     pub(crate) fn append_flushed(
         &self,
-        vfs: &Vfs,
         kept: &Kept,
         (handle, appends): (Handle, bool),
         offset: u64,
         data: &[u8],
     ) -> Option<bool> {
         let mut state = kept.lock();
-        if !state.is_continued(appends, offset) || self.is_closing() || vfs.is_read_only() {
+        if !state.is_continued(appends, offset) || self.is_closing() || kept.is_read_only() {
             return None;
         }
         state.go_on(handle, data)?;

@@ -7,8 +7,8 @@
 use std::io;
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::Promised;
-use persimmon_sync::{Mutex, MutexGuard};
+use persimmon_engine::{Promised, Standing};
+use persimmon_sync::{Arc, Mutex, MutexGuard};
 use persimmon_vfs::{
     Error as VfsError, FILE_SIZE_MAX, Handle, Ino, Result as VfsResult, Vfs, WriteFlags, Written,
 };
@@ -25,6 +25,8 @@ const PENDING_BLOCKS: u64 = (PENDING_MAX / BLOCK_SIZE) as u64 + 1;
 /// A file with a tail, shared by its handles.
 pub(crate) struct Kept {
     pub(super) ino: Ino,
+    /// That of the volume, near at hand: each record of a log asks for it.
+    standing: Arc<Standing>,
     /// Held over every change of the file, so that the tail is never behind it.
     state: Mutex<State>,
 }
@@ -58,9 +60,18 @@ struct Pending {
 }
 
 impl Kept {
-    pub(super) fn new(ino: Ino) -> Kept {
-        let state = Mutex::default();
-        Kept { ino, state }
+    pub(super) fn new(ino: Ino, standing: &Arc<Standing>) -> Kept {
+        Kept {
+            ino,
+            standing: Arc::clone(standing),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The volume takes no changes.
+    #[inline]
+    pub(super) fn is_read_only(&self) -> bool {
+        self.standing.is_read_only()
     }
 
     #[inline]

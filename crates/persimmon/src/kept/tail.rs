@@ -44,7 +44,7 @@ const HEADER_LEN: usize = 96;
 const MARK_AT: usize = HEADER_LEN;
 const CONTENT_AT: usize = MARK_AT + size_of::<u64>();
 /// Flushes between two looks whether somebody has removed it: a look at each would cost more than the flush.
-const LOOK_EVERY: u32 = 256;
+const LOOK_EVERY: u32 = 1024;
 
 /// Where a tail begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
