@@ -12,7 +12,7 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use clap::Args;
 
 use crate::vm::counters::Counters;
-use crate::vm::guest::{Guest, Machine};
+use crate::vm::guest::{Clock, Guest, Machine};
 use crate::vm::kernel::Kernel;
 use crate::{setup, vm, volume};
 
@@ -97,6 +97,7 @@ pub fn run(options: &Options) -> Result<bool> {
             memory_mib: options.memory_mib,
             cpus: 2,
             programs: vm::programs()?,
+            clock: Clock::Host,
             sees_host: false,
             life_limit: LIFE_LIMIT,
         };

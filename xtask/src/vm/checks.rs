@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::drive::Drive;
-use super::guest::{Guest, LIFE_LIMIT, Machine};
+use super::guest::{Clock, Guest, LIFE_LIMIT, Machine};
 use super::kernel::Kernel;
 use super::programs;
 
@@ -365,6 +365,7 @@ fn machine(kernel: Kernel) -> Result<Machine> {
         memory_mib: 768,
         cpus: 2,
         programs: programs()?,
+        clock: Clock::Host,
         sees_host: false,
         life_limit: LIFE_LIMIT,
     })

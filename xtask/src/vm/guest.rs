@@ -26,12 +26,23 @@ pub struct Machine {
     pub drives: Vec<Drive>,
     pub memory_mib: u32,
     pub cpus: u32,
+    pub clock: Clock,
     /// Host programs that go to /bin, with the libraries they need.
     pub programs: Vec<PathBuf>,
     /// This machine's root can be mounted, for reading: the 9p filesystem `host`.
     pub sees_host: bool,
     /// After so long QEMU is ended even if nobody is there any more to do it.
     pub life_limit: Duration,
+}
+
+/// What the guest's time goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The host's time: work takes the guest as long as it takes the emulator.
+    Host,
+    /// Its own instructions, a nanosecond each, and while it waits the host's time. What the emulator is slow at costs no more than on a
+    /// processor. It has one processor at a time then.
+    Instructions,
 }
 
 /// A guest that is up.
@@ -341,9 +352,19 @@ fn start_qemu(machine: &Machine, dir: &Path, image: &Path, marker: &str) -> Resu
         "5",
         "qemu-system-x86_64",
     ]);
-    command.args(["-machine", "q35", "-accel", "tcg"]);
-    // The emulator computes these two's checksums bit by bit; tables are several times as fast there.
-    command.args(["-cpu", "max,-sse4.2,-pclmulqdq"]);
+    command.args(["-machine", "q35"]);
+    match machine.clock {
+        // The emulator computes these two's checksums bit by bit; tables are several times as fast there.
+        Clock::Host => command.args(["-accel", "tcg", "-cpu", "max,-sse4.2,-pclmulqdq"]),
+        Clock::Instructions => command.args([
+            "-accel",
+            "tcg,thread=single",
+            "-icount",
+            "shift=0",
+            "-cpu",
+            "max",
+        ]),
+    };
     command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
     command.args(["-m", &format!("{}M", machine.memory_mib)]);
     command.args(["-smp", &machine.cpus.to_string()]);

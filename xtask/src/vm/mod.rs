@@ -22,7 +22,7 @@ use crate::{setup, shell, volume};
 
 pub use checks::run as checks;
 use drive::Drive;
-use guest::{Guest, Machine};
+use guest::{Clock, Guest, Machine};
 use kernel::Kernel;
 
 /// Which machine, and what to run in it.
@@ -95,6 +95,7 @@ pub fn run(options: &Options) -> Result<bool> {
         memory_mib: options.memory_mib,
         cpus: options.cpus,
         programs: programs()?,
+        clock: Clock::Host,
         sees_host: options.real_programs.is_some(),
         life_limit: match options.real_programs {
             Some(_) => real_programs::LIFE_LIMIT,

@@ -18,7 +18,7 @@ use clap::Args;
 use super::plugin::Plugin;
 use crate::vm::counters::Counters;
 use crate::vm::drive::Drive;
-use crate::vm::guest::{Guest, Machine};
+use crate::vm::guest::{Clock, Guest, Machine};
 use crate::vm::kernel::Kernel;
 use crate::{setup, vm, volume};
 
@@ -35,6 +35,10 @@ pub struct Setting {
     /// Size of a zone, MiB (the same)
     #[arg(long, default_value_t = 4)]
     zone_mib: u64,
+    /// The guest's time goes by its instructions, a nanosecond each: slower, but what the emulator is bad at takes no longer than anything
+    /// else (the same)
+    #[arg(long)]
+    instructions: bool,
     /// Memory of the guest, MiB (the same)
     #[arg(long, default_value_t = 1536)]
     memory_mib: u32,
@@ -106,6 +110,11 @@ fn machine(plugin: &Plugin, setting: &Setting, drives: Vec<Drive>) -> Result<Mac
         memory_mib: setting.memory_mib,
         cpus: 2,
         programs,
+        clock: if setting.instructions {
+            Clock::Instructions
+        } else {
+            Clock::Host
+        },
         sees_host: false,
         life_limit: LIFE_LIMIT,
     })
