@@ -25,11 +25,20 @@ const MAILS: u64 = 200;
 #[derive(Subcommand)]
 pub enum Work {
     /// Files of 16 MiB each, together so many MiB
-    Fill { dir: PathBuf, mib: u64 },
+    Fill {
+        dir: PathBuf,
+        mib: u64,
+        /// So many files of the same size instead
+        #[arg(long)]
+        files: Option<u64>,
+    },
     /// Random overwrites of what `fill` left, of 4 KiB to 1 MiB each, together so many MiB
     Overwrite {
         dir: PathBuf,
         mib: u64,
+        /// 4 KiB 30 %, 16 KiB 25 %, 64 KiB 25 %, 256 KiB 13 % and 1 MiB 7 %; all sizes between are as likely without
+        #[arg(long)]
+        mixed: bool,
         /// Places are drawn as by Zipf's law with exponent 0.99
         #[arg(long)]
         zipf: bool,
@@ -80,8 +89,20 @@ pub fn run(work: &Work) -> Result<()> {
     let mut noise = Noise::new();
     let mut done = Done::default();
     match work {
-        Work::Fill { dir, mib } => fill(dir, *mib, &mut noise, &mut done),
-        Work::Overwrite { dir, mib, zipf } => overwrite(dir, *mib, *zipf, &mut noise, &mut done),
+        Work::Fill { dir, mib, files } => fill(dir, *mib, *files, &mut noise, &mut done),
+        Work::Overwrite {
+            dir,
+            mib,
+            mixed,
+            zipf,
+        } => {
+            let sizes = if *mixed {
+                Sizes::Mixed
+            } else {
+                Sizes::AllAlike
+            };
+            overwrite(dir, *mib, &sizes, *zipf, &mut noise, &mut done)
+        }
         Work::Create { dir, files, bytes } => {
             let options = OpenOptions::new().write(true).create_new(true).clone();
             small(dir, *files, *bytes, &options, &mut noise, &mut done)
@@ -112,11 +133,18 @@ pub fn run(work: &Work) -> Result<()> {
     Ok(())
 }
 
-fn fill(dir: &Path, mib: u64, noise: &mut Noise, done: &mut Done) -> Result<()> {
+fn fill(
+    dir: &Path,
+    mib: u64,
+    files: Option<u64>,
+    noise: &mut Noise,
+    done: &mut Done,
+) -> Result<()> {
     let mut left = mib << 20;
     let mut number = 0;
+    let each = files.map_or(FILL_FILE, |files| mib.div_ceil(files.max(1)) << 20);
     while left > 0 {
-        let size = left.min(FILL_FILE);
+        let size = left.min(each);
         let file = File::create_new(dir.join(format!("fill {number}")))?;
         for at in (0..size).step_by(PIECE) {
             let bytes = noise.bytes(PIECE.min((size - at) as usize));
@@ -130,8 +158,38 @@ fn fill(dir: &Path, mib: u64, noise: &mut Noise, done: &mut Done) -> Result<()> 
     Ok(())
 }
 
-/// Sizes are powers of two, all as likely.
-fn overwrite(dir: &Path, mib: u64, zipf: bool, noise: &mut Noise, done: &mut Done) -> Result<()> {
+/// Sizes of overwrites are powers of two: as likely each, or by how many of a hundred are that large.
+enum Sizes {
+    AllAlike,
+    Mixed,
+}
+
+const MIXED: [(u64, usize); 5] = [(30, 4), (25, 16), (25, 64), (13, 256), (7, 1024)];
+
+impl Sizes {
+    fn draw(&self, noise: &mut Noise) -> usize {
+        let Sizes::Mixed = self else {
+            return 4096 << noise.below(9);
+        };
+        let mut at = noise.below(100);
+        for (percent, kib) in MIXED {
+            match at.checked_sub(percent) {
+                Some(rest) => at = rest,
+                None => return kib << 10,
+            }
+        }
+        4096
+    }
+}
+
+fn overwrite(
+    dir: &Path,
+    mib: u64,
+    sizes: &Sizes,
+    zipf: bool,
+    noise: &mut Noise,
+    done: &mut Done,
+) -> Result<()> {
     let mut files = Vec::new();
     while let Ok(file) = OpenOptions::new()
         .write(true)
@@ -141,8 +199,9 @@ fn overwrite(dir: &Path, mib: u64, zipf: bool, noise: &mut Noise, done: &mut Don
         files.push((file, size));
     }
     let total: u64 = files.iter().map(|(_, size)| size).sum();
+    let (_, each) = files.first().context("nothing was filled")?;
     while done.bytes < mib << 20 {
-        let size = 4096usize << noise.below(9);
+        let size = sizes.draw(noise);
         let units = total / size as u64;
         let unit = if zipf {
             // What is hot lies scattered: a fixed permutation of the ranks.
@@ -152,9 +211,9 @@ fn overwrite(dir: &Path, mib: u64, zipf: bool, noise: &mut Noise, done: &mut Don
         };
         let at = unit * size as u64;
         let (file, end) = files
-            .get((at / FILL_FILE) as usize)
+            .get((at / each) as usize)
             .context("a place in no file")?;
-        let within = at % FILL_FILE;
+        let within = at % each;
         if within + size as u64 > *end {
             continue;
         }

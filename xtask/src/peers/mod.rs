@@ -12,6 +12,7 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use clap::Args;
 
 use crate::vm::counters::Counters;
+use crate::vm::drive::{Drive, Kind};
 use crate::vm::guest::{Clock, Guest, Machine};
 use crate::vm::kernel::Kernel;
 use crate::{setup, vm, volume};
@@ -29,6 +30,9 @@ pub struct Options {
     /// Size of a zone, MiB
     #[arg(long, default_value_t = 4)]
     zone_mib: u64,
+    /// What of a zone can be written, MiB [default: all of it]
+    #[arg(long)]
+    capacity_mib: Option<u64>,
     /// Only these: persimmon, f2fs, btrfs, xfs, ext4
     #[arg(long, num_args = 1..)]
     only: Vec<String>,
@@ -93,7 +97,7 @@ pub fn run(options: &Options) -> Result<bool> {
     for filesystem in filesystems {
         let machine = Machine {
             kernel: options.kernel,
-            drives: filesystem.drives(options.size_mib, options.zone_mib)?,
+            drives: drives(filesystem, options)?,
             memory_mib: options.memory_mib,
             cpus: 2,
             programs: vm::programs()?,
@@ -113,6 +117,25 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     print!("{}", report.table());
     Ok(!report.has_failed("persimmon"))
+}
+
+/// The drives of a filesystem. Zones of which a part cannot be written are as many as it takes.
+fn drives(filesystem: &Filesystem, options: &Options) -> Result<Vec<Drive>> {
+    let mut drives = filesystem.drives(options.size_mib, options.zone_mib)?;
+    if let Some(mib) = options.capacity_mib {
+        ensure!(
+            (1..=options.zone_mib).contains(&mib),
+            "a zone of {} MiB cannot have {mib} MiB to be written",
+            options.zone_mib
+        );
+        for drive in &mut drives {
+            if drive.kind == Kind::Nvme {
+                drive.capacity_bytes = mib << 20;
+                drive.size_bytes = drive.size_bytes / drive.capacity_bytes * drive.zone_bytes;
+            }
+        }
+    }
+    Ok(drives)
 }
 
 /// Where a filesystem is measured.

@@ -47,6 +47,14 @@ pub fn all(size_mib: u64) -> Vec<Row> {
             });
         }
     }
+    for percent in [75, 85] {
+        rows.push(Row {
+            name: format!("overwrite at {percent} %, large files"),
+            unit: Unit::UserBytes,
+            before: vec![format!("fill {DIR} {} --files 8", size_mib * percent / 100)],
+            counted: vec![format!("overwrite {DIR} {} --mixed", size_mib * 2)],
+        });
+    }
     for (name, bytes) in [
         ("empty", 0u64),
         ("64 B", 64),

@@ -39,7 +39,7 @@ enum Program {
     Ycsb(&'static str, u64),
 }
 
-const YCSB_OPERATIONS: u64 = 5000;
+const YCSB_OPERATIONS: u64 = 20_000;
 /// Each reads up to a hundred records.
 const YCSB_SCANS: u64 = YCSB_OPERATIONS / 10;
 /// D and E are last, for their inserts stay.
