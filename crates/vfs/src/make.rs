@@ -12,15 +12,22 @@ use crate::{Attr, Caller, Error, Handle, Ino, OpenFlags, Result, SYMLINK_MAX, Ti
 
 /// Something new.
 #[derive(Clone, Copy)]
-struct New<'a> {
+pub(crate) struct New<'a> {
     mode: u32,
     rdev: u32,
     target: &'a [u8],
 }
 
+/// What overlayfs finds in the place of what was removed from a lower layer: a character device 0:0 without permissions.
+pub(crate) const WHITEOUT: New<'_> = New {
+    mode: libc::S_IFCHR,
+    rdev: 0,
+    target: b"",
+};
+
 /// The inode of something new in `dir`, with the access control lists and the lifetime that it passes
 /// on.
-fn make_inode(
+pub(crate) fn make_inode(
     tx: &mut Transaction<'_>,
     caller: &Caller,
     (parent, dir): (Ino, &Inode),

@@ -10,9 +10,10 @@ use persimmon_engine::{Intent, Transaction, View};
 use persimmon_format::inode::Inode;
 use persimmon_format::{Key, KeyKind};
 
+use crate::make::{WHITEOUT, make_inode};
 use crate::named::{Found, Target, check_name, find_entry, is_dot};
 use crate::namespace::{check_removable, count, directory, drop_name, put_entry};
-use crate::{Error, Ino, ROOT, RenameMode, Result, Timestamp, Vfs};
+use crate::{Caller, Error, Ino, ROOT, RenameMode, Result, Timestamp, Vfs};
 
 /// Directories walked up under one hold of the metadata lock.
 const LEVELS_AT_ONCE: usize = 64;
@@ -22,6 +23,15 @@ const LEVELS_AT_ONCE: usize = 64;
 struct Name<'a> {
     parent: Ino,
     name: &'a [u8],
+}
+
+/// What is asked of a rename.
+#[derive(Clone, Copy)]
+struct How<'a> {
+    mode: RenameMode,
+    /// Who leaves a whiteout where the name was.
+    whiteout_of: Option<&'a Caller>,
+    now: Timestamp,
 }
 
 /// What a rename attempt came to.
@@ -52,26 +62,63 @@ impl Vfs {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        check_name(name)?;
-        check_name(new_name)?;
-        if is_dot(name) || is_dot(new_name) {
-            return Err(Error::Invalid("renaming \".\" or \"..\""));
-        }
-        self.writable()?;
         let from = Name { parent, name };
         let to = Name {
             parent: new_parent,
             name: new_name,
         };
+        self.rename_and_leave(from, to, mode, None)
+    }
+
+    /// The same, and leaves a whiteout of the caller's where the name was, in the same step: for overlayfs, which a crash must not have
+    /// show what lies below.
+    pub fn rename_leaving_whiteout(
+        &self,
+        caller: &Caller,
+        (parent, name): (Ino, &[u8]),
+        (new_parent, new_name): (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<()> {
+        if mode == RenameMode::Exchange {
+            return Err(Error::Invalid("a whiteout where there is an exchange"));
+        }
+        let from = Name { parent, name };
+        let to = Name {
+            parent: new_parent,
+            name: new_name,
+        };
+        self.rename_and_leave(from, to, mode, Some(caller))
+    }
+
+    fn rename_and_leave(
+        &self,
+        from: Name<'_>,
+        to: Name<'_>,
+        mode: RenameMode,
+        whiteout_of: Option<&Caller>,
+    ) -> Result<()> {
+        check_name(from.name)?;
+        check_name(to.name)?;
+        if is_dot(from.name) || is_dot(to.name) {
+            return Err(Error::Invalid("renaming \".\" or \"..\""));
+        }
+        self.writable()?;
         let now = self.now();
+        let how = How {
+            mode,
+            whiteout_of,
+            now,
+        };
+        let intent = match whiteout_of {
+            Some(_) => Intent::Grow,
+            None => Intent::Shrink,
+        };
         let mut committed = None;
         // From before the first check to the end, so that what was found stays true.
         let mut lock = None;
         let mut checked = Vec::new();
         loop {
-            let outcome = self.change(Intent::Shrink, |tx| {
-                attempt(tx, from, to, mode, committed, &checked, now)
-            });
+            let outcome = self.change(intent, |tx| attempt(tx, from, to, how, committed, &checked));
             match outcome? {
                 Outcome::Done(gone) => {
                     self.unlinked(gone);
@@ -173,11 +220,11 @@ fn attempt(
     tx: &mut Transaction<'_>,
     from: Name<'_>,
     to: Name<'_>,
-    mode: RenameMode,
+    how: How<'_>,
     committed: Option<Ino>,
     checked: &[Move],
-    now: Timestamp,
 ) -> Result<Outcome> {
+    let How { mode, now, .. } = how;
     let must_check = |moved: Target, parent: Ino| {
         let wanted = Move {
             directory: moved.ino,
@@ -201,9 +248,9 @@ fn attempt(
         (Found::Absent { free }, _) => (free.ok_or(Error::NoSpace)?, None),
     };
     let Some(target) = target else {
-        tx.delete(Key::new(from.parent, KeyKind::DIR_ENTRY, from_item));
+        let left = leave(tx, from, from_item, how, &dirs)?;
         put_entry(tx, to.parent, to_item, to.name, source)?;
-        dirs.moved(source, now)?;
+        dirs.moved(source, left, now)?;
         dirs.store(tx)?;
         touch(tx, source, to.parent, now)?;
         return Ok(Outcome::Done(None));
@@ -227,12 +274,32 @@ fn attempt(
     if source.is_file() && committed != Some(source.ino) && !fault(Fault::RenameUncommitted) {
         return Ok(Outcome::CommitFirst(source.ino));
     }
-    tx.delete(Key::new(from.parent, KeyKind::DIR_ENTRY, from_item));
+    let left = leave(tx, from, from_item, how, &dirs)?;
     put_entry(tx, to.parent, to_item, to.name, source)?;
-    dirs.replaced(source, target, now)?;
+    dirs.replaced(source, target, left, now)?;
     dirs.store(tx)?;
     touch(tx, source, to.parent, now)?;
     Ok(Outcome::Done(drop_name(tx, target, now)?))
+}
+
+/// Takes the old name away, or leaves a whiteout there. Returns how many entries there are in its place.
+fn leave(
+    tx: &mut Transaction<'_>,
+    from: Name<'_>,
+    item: u64,
+    how: How<'_>,
+    dirs: &Dirs,
+) -> Result<i64> {
+    let Some(caller) = how.whiteout_of else {
+        tx.delete(Key::new(from.parent, KeyKind::DIR_ENTRY, item));
+        return Ok(0);
+    };
+    let dir = (from.parent, &dirs.from.1);
+    let (ino, inode) = make_inode(tx, caller, dir, &WHITEOUT, how.now)?;
+    tx.put_inode(ino, &inode);
+    let file_type = inode.file_type();
+    put_entry(tx, from.parent, item, from.name, Target { ino, file_type })?;
+    Ok(1)
 }
 
 /// What was moved has a new change time, and a directory perhaps a new parent.
@@ -279,14 +346,21 @@ impl Dirs {
         }
     }
 
-    fn moved(&mut self, source: Target, now: Timestamp) -> Result<()> {
+    /// `left`: entries in the place of the old name.
+    fn moved(&mut self, source: Target, left: i64, now: Timestamp) -> Result<()> {
         let subdirectory = i32::from(source.is_dir());
-        self.count((-1, -subdirectory), (1, subdirectory), now)
+        self.count((left - 1, -subdirectory), (1, subdirectory), now)
     }
 
-    fn replaced(&mut self, source: Target, target: Target, now: Timestamp) -> Result<()> {
+    fn replaced(
+        &mut self,
+        source: Target,
+        target: Target,
+        left: i64,
+        now: Timestamp,
+    ) -> Result<()> {
         let (source, target) = (i32::from(source.is_dir()), i32::from(target.is_dir()));
-        self.count((-1, -source), (0, source - target), now)
+        self.count((left - 1, -source), (0, source - target), now)
     }
 
     fn exchanged(&mut self, source: Target, target: Target, now: Timestamp) -> Result<()> {

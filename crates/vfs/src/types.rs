@@ -310,14 +310,16 @@ pub enum RenameMode {
 }
 
 impl RenameMode {
-    /// From the flags of `renameat2(2)`. `RENAME_WHITEOUT` is not offered: `EINVAL`.
-    pub fn from_linux(flags: u32) -> Result<RenameMode> {
-        match flags {
-            0 => Ok(RenameMode::Replace),
-            libc::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
-            libc::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
-            _ => Err(Error::Invalid("rename flags")),
-        }
+    /// From the flags of `renameat2(2)`, and whether a whiteout is left ([`crate::Vfs::rename_leaving_whiteout`]).
+    pub fn from_linux(flags: u32) -> Result<(RenameMode, bool)> {
+        let leaves_whiteout = flags & libc::RENAME_WHITEOUT != 0;
+        let mode = match flags & !libc::RENAME_WHITEOUT {
+            0 => RenameMode::Replace,
+            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+            libc::RENAME_EXCHANGE if !leaves_whiteout => RenameMode::Exchange,
+            _ => return Err(Error::Invalid("rename flags")),
+        };
+        Ok((mode, leaves_whiteout))
     }
 }
 

@@ -133,12 +133,18 @@ impl Adapter {
         };
         let (old, new) = call.two_names()?;
         let dirsync = self.dirsync;
+        let caller = caller(call.header, 0);
         let rename = move |vfs: &Vfs, old: &[u8], new: &[u8]| {
-            vfs.rename(from, old, to, new, RenameMode::from_linux(flags)?)?;
+            match RenameMode::from_linux(flags)? {
+                (mode, true) => {
+                    vfs.rename_leaving_whiteout(&caller, (from, old), (to, new), mode)?;
+                }
+                (mode, false) => vfs.rename(from, old, to, new, mode)?,
+            }
             sync_parent(vfs, dirsync, to)
         };
-        let held_back = match flags {
-            0 => self.held_back_of_source((from, old), (to, new)),
+        let held_back = match RenameMode::from_linux(flags) {
+            Ok((RenameMode::Replace, _)) => self.held_back_of_source((from, old), (to, new)),
             // Nothing is replaced.
             _ => None,
         };

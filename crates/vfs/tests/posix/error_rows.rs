@@ -198,7 +198,7 @@ fn rename_rows() -> Vec<Row> {
         "rename" EINVAL "an exchange that would put a directory below itself"
             |fs| rename_to(fs, "d/x", "d", Exchange);
         "rename" EINVAL "the name is \".\"" |fs| fs.vfs.rename(ROOT, b".", ROOT, b"n", Replace);
-        "rename" EINVAL "flags that are not offered" |_| RenameMode::from_linux(1 << 2);
+        "rename" EINVAL "flags that are not offered" |_| RenameMode::from_linux(1 << 3);
         "rename" ENAMETOOLONG "more than 255 bytes"
             |fs| fs.vfs.rename(ROOT, b"f", ROOT, &long(), Replace);
     }

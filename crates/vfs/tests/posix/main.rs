@@ -26,4 +26,5 @@ mod rename;
 mod stress;
 mod times;
 mod unlinked;
+mod whiteout;
 mod xattrs;

@@ -4,6 +4,7 @@ pub mod cargo;
 pub mod fio;
 pub mod fsx;
 pub mod git;
+pub mod overlay;
 pub mod postgres;
 pub mod python;
 pub mod sqlite;
@@ -17,6 +18,7 @@ use crate::check::Check;
 pub fn checks() -> Vec<Check> {
     [
         git::CHECKS,
+        overlay::CHECKS,
         tree::CHECKS,
         sqlite::CHECKS,
         python::CHECKS,
