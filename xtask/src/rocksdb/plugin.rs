@@ -141,7 +141,12 @@ impl Plugin {
             which(&bench)?
         };
         self.build_bench("ycsb")?;
-        let built = ["libpersimmon_rocksdb.so", "ycsb"].map(|name| self.folder.join(name));
+        let built = [
+            "libpersimmon_rocksdb.so",
+            "libpersimmon_rocksdb_fs.so",
+            "ycsb",
+        ]
+        .map(|name| self.folder.join(name));
         Ok([bench].into_iter().chain(built).collect())
     }
 
