@@ -1,15 +1,21 @@
 //! Memory of dropped buffers, kept for the next ones. Process-wide and bounded.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use persimmon_sync::host::Mutex;
 
 use super::Block;
 
-/// Smaller buffers are kept by their size, a few of each.
+/// Smaller buffers are kept by each thread for itself, a few: reads of single blocks are too many to meet on a lock.
 pub(super) const BLOCKS_MIN: usize = 16;
-/// Blocks in kept buffers of one small size (256 KiB).
+/// Blocks in the small buffers that a thread keeps (256 KiB).
 const SMALL_BLOCKS: usize = 64;
+
+thread_local! {
+    static SMALL: RefCell<Small> = const { RefCell::new(Small::new()) };
+}
+
 /// What is kept unless [`set_limit`] says otherwise, in blocks (32 MiB).
 const LIMIT_DEFAULT_BLOCKS: usize = 8192;
 
@@ -21,7 +27,7 @@ pub fn set_limit(blocks: usize) {
     LIMIT_BLOCKS.store(blocks, Ordering::Relaxed);
 }
 
-/// Memory kept now, in blocks.
+/// Memory that all threads keep together now, in blocks.
 #[must_use]
 pub fn kept_blocks() -> usize {
     POOL.lock().blocks
@@ -29,6 +35,11 @@ pub fn kept_blocks() -> usize {
 
 /// Kept memory with room for `blocks`. Its contents are old.
 pub(super) fn take(blocks: usize) -> Option<Vec<Block>> {
+    if blocks < BLOCKS_MIN {
+        // A thread that ends has no pool any more.
+        let small = SMALL.try_with(|small| small.borrow_mut().take(blocks));
+        return small.ok().flatten();
+    }
     POOL.lock().take(blocks)
 }
 
@@ -39,34 +50,64 @@ pub(super) fn give(memory: Vec<Block>) {
     if memory.capacity() == 0 || memory.capacity() > limit / 4 {
         return;
     }
+    if memory.capacity() < BLOCKS_MIN {
+        let _ = SMALL.try_with(|small| small.borrow_mut().give(memory));
+        return;
+    }
     let mut freed = Vec::new();
     POOL.lock().give(memory, limit, &mut freed);
     // Freed here, with the lock released.
     drop(freed);
 }
 
-struct Pool {
+/// What a thread keeps.
+struct Small {
     /// By size.
-    small: [Vec<Vec<Block>>; BLOCKS_MIN],
+    free: [Vec<Vec<Block>>; BLOCKS_MIN],
+    blocks: usize,
+}
+
+impl Small {
+    const fn new() -> Small {
+        Small {
+            free: [const { Vec::new() }; BLOCKS_MIN],
+            blocks: 0,
+        }
+    }
+
+    fn take(&mut self, blocks: usize) -> Option<Vec<Block>> {
+        let memory = self.free.get_mut(blocks)?.pop()?;
+        self.blocks -= blocks;
+        Some(memory)
+    }
+
+    fn give(&mut self, memory: Vec<Block>) {
+        let blocks = memory.capacity();
+        if self.blocks + blocks <= SMALL_BLOCKS
+            && let Some(free) = self.free.get_mut(blocks)
+        {
+            self.blocks += blocks;
+            free.push(memory);
+        }
+    }
+}
+
+/// What all threads keep together.
+struct Pool {
     /// Oldest first.
     free: Vec<Vec<Block>>,
-    /// In those.
     blocks: usize,
 }
 
 impl Pool {
     const fn new() -> Pool {
         Pool {
-            small: [const { Vec::new() }; BLOCKS_MIN],
             free: Vec::new(),
             blocks: 0,
         }
     }
 
     fn take(&mut self, blocks: usize) -> Option<Vec<Block>> {
-        if let Some(small) = self.small.get_mut(blocks) {
-            return small.pop();
-        }
         // The newest that fits without wasting more than it serves: it is warm in the cache.
         let fits = |memory: &Vec<Block>| (blocks..=2 * blocks).contains(&memory.capacity());
         let index = self.free.iter().rposition(fits)?;
@@ -76,14 +117,6 @@ impl Pool {
     }
 
     fn give(&mut self, memory: Vec<Block>, limit: usize, freed: &mut Vec<Vec<Block>>) {
-        if let Some(small) = self.small.get_mut(memory.capacity()) {
-            if (small.len() + 1) * memory.capacity() <= SMALL_BLOCKS {
-                small.push(memory);
-            } else {
-                freed.push(memory);
-            }
-            return;
-        }
         self.blocks += memory.capacity();
         self.free.push(memory);
         let mut surplus = self.blocks.saturating_sub(limit);
