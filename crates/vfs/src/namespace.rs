@@ -99,17 +99,22 @@ impl Vfs {
             let dir = self.view(|view| directory(view, parent))?;
             return self.getattr(if name == b"." { parent } else { dir.parent });
         }
-        let target = self.view(|view| match find_entry(view, parent, name)? {
-            Found::Present { value, .. } => Ok(value),
-            Found::Absent { .. } => {
-                directory(view, parent)?;
-                Err(Error::NotFound)
+        let mut freed = None;
+        loop {
+            let target = self.view(|view| match find_entry(view, parent, name)? {
+                Found::Present { value, .. } => Ok(value),
+                Found::Absent { .. } => {
+                    directory(view, parent)?;
+                    Err(Error::NotFound)
+                }
+            })?;
+            match self.getattr(target.ino) {
+                // Freed in between: removed, or replaced by what the name leads to now. If it still leads there, it
+                // leads to no inode.
+                Err(Error::Stale) if freed == Some(target.ino) => return Err(Error::NotFound),
+                Err(Error::Stale) => freed = Some(target.ino),
+                other => return other,
             }
-        })?;
-        match self.getattr(target.ino) {
-            // Removed and freed in between.
-            Err(Error::Stale) => Err(Error::NotFound),
-            other => other,
         }
     }
 
