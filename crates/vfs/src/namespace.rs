@@ -1,6 +1,6 @@
 //! Names: looking up, linking, removing.
 
-use persimmon_engine::faults::{Fault, fault};
+use persimmon_engine::faults::{Fault, unless};
 use persimmon_engine::{Intent, Transaction, View};
 use persimmon_format::inode::Inode;
 use persimmon_format::name::DirEntry;
@@ -67,9 +67,8 @@ pub(crate) fn drop_name(
     if inode.nlink > 0 {
         return Ok(None);
     }
-    if !fault(Fault::OrphanForgotten) {
-        tx.put(Key::orphan(ino), Vec::new());
-    }
+    let orphan = Key::orphan(ino);
+    unless(Fault::OrphanForgotten, || tx.put(orphan, Vec::new()));
     Ok(Some(ino))
 }
 
