@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Result, anyhow};
 use persimmon_crash::filesystem::{Target, model_test_of};
 use persimmon_crash::harness::{Refusal, Subject};
-use persimmon_crash::model::{Kind, Observed, ObservedNode};
-use persimmon_crash::workload::{Allocate, Durability, Op, Rename, bytes_of};
+use persimmon_crash::model::{Kind, Model, Observed, ObservedNode};
+use persimmon_crash::workload::{Allocate, Durability, Generator, Mix, Op, Rename, Step, bytes_of};
 use persimmon_posix_tests::door::{Door, OpenFile, Outcome, SetTime, Time};
 use rustix::fs::{FallocateFlags, FileType, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -20,13 +20,21 @@ use crate::scenario::{Scenario, TestBed};
 use crate::volume::Volume;
 
 /// The scenarios.
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "model::random_operations_do_what_the_model_does",
-    run: random_operations_do_what_the_model_does,
-    limit_seconds: 3600,
-    // The model tells operations apart by the times that they stamp, which others take from a coarser clock.
-    only_persimmon: true,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "model::random_operations_do_what_the_model_does",
+        run: random_operations_do_what_the_model_does,
+        limit_seconds: 3600,
+        // The model tells operations apart by the times that they stamp, which others take from a coarser clock.
+        only_persimmon: true,
+    },
+    Scenario {
+        name: "model::a_killed_daemon_leaves_what_the_model_admits",
+        run: a_killed_daemon_leaves_what_the_model_admits,
+        limit_seconds: 3600,
+        only_persimmon: true,
+    },
+];
 
 /// Seeds, where the command line says nothing.
 const SEEDS: u32 = 4;
@@ -41,20 +49,78 @@ fn random_operations_do_what_the_model_does(bed: &TestBed) -> Result<()> {
     let mut ops = 0;
     for seed in bed.seed..bed.seed + u64::from(bed.rounds.unwrap_or(SEEDS)) {
         let volume = bed.volume("model", 256 << 20, &[])?;
-        let mut target = OnMount {
-            volume: Arc::new(Mutex::new(volume)),
-            stamps: Arc::new(Mutex::new(vec![(real_now(), 1)])),
-        };
+        let mut target = OnMount::new(volume);
         let tally = model_test_of(&mut target, seed, OPS, BYTES_MAX)
             .map_err(|why| anyhow!("seed {seed} (--seed {seed} --rounds 1): {why}"))?;
         ops += tally.ops;
-        if let Some(volume) = Arc::into_inner(target.volume) {
-            let volume = volume.into_inner();
-            volume.unwrap_or_else(PoisonError::into_inner).destroy()?;
-        }
+        target.destroy()?;
     }
     println!("      {ops} operations, as the model has them");
     Ok(())
+}
+
+/// Operations between two kills.
+const OPS_OF_LIFE: u32 = 60;
+
+/// After a crash the volume is as it was after some prefix of the history (docs/POSIX.md): also after that of the daemon.
+fn a_killed_daemon_leaves_what_the_model_admits(bed: &TestBed) -> Result<()> {
+    let mut kills = 0;
+    for seed in bed.seed..bed.seed + u64::from(bed.rounds.unwrap_or(SEEDS)) {
+        let volume = bed.volume("killed-model", 256 << 20, &[])?;
+        let mut target = OnMount::new(volume);
+        let mut now = 1;
+        let mut history = None;
+        for mix in Mix::ALL {
+            locked(&target.volume).mount_foreground(&[])?;
+            let lived = target.live(&mut history, Generator::new(seed, mix, BYTES_MAX), &mut now);
+            lived.map_err(|why| anyhow!("seed {seed}, {mix:?}, --rounds 1: {why}"))?;
+            locked(&target.volume).kill()?;
+            kills += 1;
+        }
+        locked(&target.volume).mount(&[])?;
+        let found = target
+            .in_use()
+            .found_in(&history)
+            .map_err(|why| anyhow!("seed {seed}: {why}"));
+        found.and(locked(&target.volume).unmount())?;
+        locked(&target.volume).fsck()?;
+        target.destroy()?;
+    }
+    println!("      {kills} kills, each found in the history");
+    Ok(())
+}
+
+impl OnMount {
+    /// Finds what the last kill has left in the history before it, and goes on from there.
+    fn live(
+        &mut self,
+        history: &mut Option<Model>,
+        mut generator: Generator,
+        now: &mut u64,
+    ) -> Result<(), String> {
+        let mut mounted = self.in_use();
+        let mut model = Model::new(mounted.found_in(history)?.to_tree());
+        for _ in 0..OPS_OF_LIFE {
+            let op = generator.next_op(&model);
+            if matches!(op, Op::Remount | Op::Read { .. }) {
+                continue;
+            }
+            *now += 1_000_000;
+            let (is, should) = (mounted.apply(&op, *now), model.apply(&op, *now));
+            match (is, should) {
+                (Ok(_), Ok(())) => {
+                    if let Op::Allocate { path, .. } = &op {
+                        model.adopt_mtime(path, mounted.observe_one(path)?.mtime);
+                    }
+                    model.acknowledge(&op);
+                }
+                (Err(_), Err(_)) => {}
+                (is, should) => return Err(format!("{op}: {is:?}, should have {should:?}")),
+            }
+        }
+        *history = Some(model);
+        Ok(())
+    }
 }
 
 /// When operations had ended, by the clock and by the model's time, in nanoseconds.
@@ -73,19 +139,37 @@ fn told(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
 
+impl OnMount {
+    fn new(volume: Volume) -> OnMount {
+        OnMount {
+            volume: Arc::new(Mutex::new(volume)),
+            stamps: Arc::new(Mutex::new(vec![(real_now(), 1)])),
+        }
+    }
+
+    fn in_use(&self) -> InUse {
+        InUse {
+            door: Mounted(locked(&self.volume).dir.clone()),
+            slots: BTreeMap::new(),
+            volume: Arc::clone(&self.volume),
+            stamps: Arc::clone(&self.stamps),
+        }
+    }
+
+    fn destroy(self) -> Result<()> {
+        match Arc::into_inner(self.volume).map(Mutex::into_inner) {
+            Some(volume) => volume.unwrap_or_else(PoisonError::into_inner).destroy(),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Target for OnMount {
     type Subject = InUse;
 
     fn mount(&mut self) -> Result<InUse, String> {
-        let mut volume = locked(&self.volume);
-        volume.mount(&[]).map_err(told)?;
-        let door = Mounted(volume.dir.clone());
-        Ok(InUse {
-            door,
-            slots: BTreeMap::new(),
-            volume: Arc::clone(&self.volume),
-            stamps: Arc::clone(&self.stamps),
-        })
+        locked(&self.volume).mount(&[]).map_err(told)?;
+        Ok(self.in_use())
     }
 
     fn check(&mut self) -> Result<(), String> {
@@ -155,6 +239,15 @@ impl Subject for InUse {
 }
 
 impl InUse {
+    /// What is there, which has to be a state that the history before a kill admits, if there is one.
+    fn found_in(&mut self, history: &Option<Model>) -> Result<Observed, String> {
+        let found = self.observe()?;
+        if let Some(before) = history {
+            found.find_in(&before.admissible())?;
+        }
+        Ok(found)
+    }
+
     fn open(&self, path: &str, flags: OFlags) -> Outcome<Opened> {
         // What should not be opened must not be waited for.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -292,8 +385,9 @@ impl InUse {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
                 self.open(path, flags)?.sync()
             }
-            Op::Sync => door.sync(),
-            // Background work is the daemon's own.
+            // A checkpoint makes durable what came before it.
+            Op::Sync | Op::Step(Step::Checkpoint) => door.sync(),
+            // Other background work is the daemon's own.
             Op::Step(_) => Ok(()),
             _ => Err(Errno::NOSYS),
         }
