@@ -26,6 +26,30 @@ impl Fault {
     ];
 }
 
+/// What is answered of what was left out.
+pub(crate) trait LeftOut {
+    /// Nothing was wrong with it.
+    const LEFT_OUT: Self;
+}
+
+impl LeftOut for () {
+    const LEFT_OUT: () = ();
+}
+
+impl<E> LeftOut for Result<(), E> {
+    const LEFT_OUT: Result<(), E> = Ok(());
+}
+
+/// Does what is right, but not where the mistake is to leave it out.
+pub(crate) fn unless<R: LeftOut>(mistake: Fault, right: impl FnOnce() -> R) -> R {
+    if fault(mistake) { R::LEFT_OUT } else { right() }
+}
+
+/// Does something where it is this mistake.
+pub(crate) fn only_if<R: LeftOut>(mistake: Fault, wrong: impl FnOnce() -> R) -> R {
+    if fault(mistake) { wrong() } else { R::LEFT_OUT }
+}
+
 #[cfg(feature = "deliberate-faults")]
 static MADE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 

@@ -24,7 +24,7 @@ pub enum Fault {
     DurableLsnTooHigh,
     /// Replay leaves out a record whose data did not arrive, and goes on behind it.
     LostRecordSkipped,
-    /// A record is put before those that wait in the same batch.
+    /// The last record of a batch is put before the others.
     RecordJumpsQueue,
     /// What arrived of the last record is taken for all of it.
     TornRecordAccepted,
@@ -60,7 +60,7 @@ pub enum Fault {
     FreedPageKept,
     /// Records behind a bad block of the journal are replayed as if none were missing.
     GapIgnored,
-    /// The records past the cut are replayed from the last to the first.
+    /// The records that end in one block of the journal are replayed from the last to the first.
     ReplayedBackwards,
     /// A checkpoint of the zones alone counts one record too many.
     CountedTooHigh,
@@ -135,6 +135,49 @@ impl Fault {
         Fault::NumbersReused,
         Fault::LotNotWaitedFor,
     ];
+}
+
+/// What is right, or `wrong` where this mistake is made.
+pub(crate) fn instead<T>(mistake: Fault, wrong: T, right: T) -> T {
+    if fault(mistake) { wrong } else { right }
+}
+
+/// What is answered of what was left out.
+pub trait LeftOut {
+    /// Nothing was wrong with it.
+    const LEFT_OUT: Self;
+}
+
+impl LeftOut for () {
+    const LEFT_OUT: () = ();
+}
+
+impl<E> LeftOut for Result<(), E> {
+    const LEFT_OUT: Result<(), E> = Ok(());
+}
+
+/// Does what is right, but not where the mistake is to leave it out.
+pub fn unless<R: LeftOut>(mistake: Fault, right: impl FnOnce() -> R) -> R {
+    if fault(mistake) { R::LEFT_OUT } else { right() }
+}
+
+/// For [`Fault::RecordJumpsQueue`]: puts the last of the framed records before the others.
+pub(crate) fn last_jumps_queue(records: &mut [u8], sizes: &mut [u32]) {
+    if let Some(size) = sizes.last().filter(|_| fault(Fault::RecordJumpsQueue)) {
+        records.rotate_right(*size as usize);
+        sizes.rotate_right(1);
+    }
+}
+
+/// For [`Fault::ReplayedBackwards`]: leaves the numbers, and reverses what has them.
+pub(crate) fn reverse<N: Copy, T>(numbered: &mut [(N, T)]) {
+    if fault(Fault::ReplayedBackwards) {
+        let numbers: Vec<N> = numbered.iter().map(|(number, _)| *number).collect();
+        numbered.reverse();
+        for ((number, _), right) in numbered.iter_mut().zip(numbers) {
+            *number = right;
+        }
+    }
 }
 
 /// Panics where asked to.

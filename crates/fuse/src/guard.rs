@@ -7,7 +7,7 @@
 //! the guard when the daemon's first thread is gone, and the guard aborts the connection.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -24,19 +24,28 @@ pub const ARGUMENT: &str = "--guard-of-a-mount";
 
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
+/// What the guard writes once it would notice the end of the daemon.
+const READY: &[u8] = b"\n";
+
 /// Starts the guard of the mount with the device number `mount`, for the process of the caller, which has to be its
-/// first thread.
+/// first thread. Returns when the guard is on guard, and has none of the caller's descriptors any more: `spawn` returns
+/// while the kernel still replaces the program, before it closes what the new one does not inherit. One of these is the
+/// mount, which that moment would keep busy for an `umount`.
 pub(crate) fn start(mount: Dev) -> io::Result<()> {
     let abort = abort_file(mount)?;
     let mut command = Command::new("/proc/self/exe");
     command.arg(ARGUMENT).arg(getpid().to_string());
     command
         .stdin(abort)
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null());
     // Neither the terminal's signals nor a directory are its business.
     command.process_group(0).current_dir("/");
-    command.spawn().map(drop)
+    let guard = command.spawn()?;
+    let mut ready = [0; READY.len()];
+    guard
+        .stdout
+        .map_or(Ok(()), |mut from| from.read_exact(&mut ready))
 }
 
 /// The file that aborts the connection of a mount when it is written to. It is of no use, and harms no other mount, once
@@ -76,6 +85,8 @@ pub fn run(daemon: &str) -> io::Result<()> {
     // What ends a whole group of processes must not end this one before the daemon: that one still has to write.
     let mut signals = Signals::new([SIGUSR1, SIGTERM, SIGINT, SIGHUP, SIGQUIT])?;
     set_parent_process_death_signal(Some(Signal::USR1))?;
+    // A daemon that does not listen is gone, which is what comes next.
+    let _ = io::stdout().write_all(READY);
     let parent = getppid().map(|parent| parent.to_string());
     if parent.as_deref() == Some(daemon) {
         signals.forever().find(|signal| *signal == SIGUSR1);

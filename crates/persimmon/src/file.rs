@@ -128,8 +128,7 @@ impl File {
         let (ino, handle) = if options.create {
             create(vfs, mounted.caller(), path, options)?
         } else {
-            let ino = resolve(vfs, path, Last::Follow)?.ino;
-            (ino, vfs.open(ino, options.flags)?)
+            open_found(vfs, path, options)?
         };
         // What outlives the process, or the power, with each write needs no tail.
         let flags = &options.flags;
@@ -436,11 +435,20 @@ fn create(
     let (dir, name) = parent(vfs, path)?;
     match vfs.create(caller, dir, name, mode, options.flags) {
         Ok((attr, handle)) => Ok((attr.ino, handle)),
-        Err(VfsError::SymlinkLoop) => {
-            let ino = resolve(vfs, path, Last::Follow)?.ino;
-            Ok((ino, vfs.open(ino, options.flags)?))
-        }
+        Err(VfsError::SymlinkLoop) => open_found(vfs, path, options),
         Err(error) => Err(error),
+    }
+}
+
+/// Opens what a path leads to.
+fn open_found(vfs: &Vfs, path: &Path, options: &OpenOptions) -> VfsResult<(Ino, Handle)> {
+    loop {
+        let ino = resolve(vfs, path, Last::Follow)?.ino;
+        match vfs.open(ino, options.flags) {
+            // Removed or replaced in between, and freed: the path leads nowhere or elsewhere now.
+            Err(VfsError::Stale) => {}
+            opened => return Ok((ino, opened?)),
+        }
     }
 }
 

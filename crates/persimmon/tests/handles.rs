@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use persimmon::{
     Create, Error, FileKind, Filesystem, FilesystemError, OpenOptions, Options, SeekTo,
@@ -43,6 +44,32 @@ fn the_last_handle_closes_the_volume() {
     let fs = open(&path);
     assert_eq!(fs.read("/f").unwrap(), b"by the last handle");
     fs.close().unwrap();
+}
+
+/// A file that another takes the place of again and again was not found now and then, or was stale: between the look at
+/// its name and at its inode, or its opening, it was replaced and freed.
+#[test]
+fn a_name_that_is_always_there_is_always_found() {
+    let fs = memory();
+    fs.write("/f", b"content").unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(fs.read("/f").unwrap(), b"content");
+                    assert_eq!(fs.metadata("/f").unwrap().size, 7);
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..2000 {
+                fs.write("/next", b"content").unwrap();
+                fs.rename("/next", "/f").unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    });
 }
 
 #[test]

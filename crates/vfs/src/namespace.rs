@@ -1,6 +1,6 @@
 //! Names: looking up, linking, removing.
 
-use persimmon_engine::faults::{Fault, fault};
+use persimmon_engine::faults::{Fault, unless};
 use persimmon_engine::{Intent, Transaction, View};
 use persimmon_format::inode::Inode;
 use persimmon_format::name::DirEntry;
@@ -67,9 +67,8 @@ pub(crate) fn drop_name(
     if inode.nlink > 0 {
         return Ok(None);
     }
-    if !fault(Fault::OrphanForgotten) {
-        tx.put(Key::orphan(ino), Vec::new());
-    }
+    let orphan = Key::orphan(ino);
+    unless(Fault::OrphanForgotten, || tx.put(orphan, Vec::new()));
     Ok(Some(ino))
 }
 
@@ -99,17 +98,22 @@ impl Vfs {
             let dir = self.view(|view| directory(view, parent))?;
             return self.getattr(if name == b"." { parent } else { dir.parent });
         }
-        let target = self.view(|view| match find_entry(view, parent, name)? {
-            Found::Present { value, .. } => Ok(value),
-            Found::Absent { .. } => {
-                directory(view, parent)?;
-                Err(Error::NotFound)
+        let mut freed = None;
+        loop {
+            let target = self.view(|view| match find_entry(view, parent, name)? {
+                Found::Present { value, .. } => Ok(value),
+                Found::Absent { .. } => {
+                    directory(view, parent)?;
+                    Err(Error::NotFound)
+                }
+            })?;
+            match self.getattr(target.ino) {
+                // Freed in between: removed, or replaced by what the name leads to now. If it still leads there, it
+                // leads to no inode.
+                Err(Error::Stale) if freed == Some(target.ino) => return Err(Error::NotFound),
+                Err(Error::Stale) => freed = Some(target.ino),
+                other => return other,
             }
-        })?;
-        match self.getattr(target.ino) {
-            // Removed and freed in between.
-            Err(Error::Stale) => Err(Error::NotFound),
-            other => other,
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow};
 
+use crate::posix::door::Mounted;
 use crate::scenario::{Scenario, TestBed};
 use crate::volume;
 
@@ -16,9 +17,27 @@ pub struct Check {
     /// `group::subject::behaviour`.
     pub name: &'static str,
     /// An error tells what does not hold.
-    pub run: fn(&Place) -> Result<()>,
+    pub run: Body,
     /// After this long the filesystem counts as hanging.
     pub limit_seconds: u64,
+}
+
+/// What a check does.
+#[derive(Clone, Copy)]
+pub enum Body {
+    /// Something that only a mount can be asked.
+    Place(fn(&Place) -> Result<()>),
+    /// A statement that holds through every door.
+    Statement(fn(&Mounted) -> Result<()>),
+}
+
+impl Body {
+    fn run(self, place: Place) -> Result<()> {
+        match self {
+            Body::Place(run) => run(&place),
+            Body::Statement(run) => run(&Mounted(place.dir)).context("through system calls"),
+        }
+    }
 }
 
 /// Where a check works.
@@ -73,7 +92,8 @@ impl Runner {
     pub fn check(&mut self, check: Check, mount: &Path, work: &Path, deviates: bool) -> Outcome {
         let start = Instant::now();
         let (mount, folder) = (mount.to_owned(), work.to_owned());
-        let body = move || place(check.name, &mount, &folder).and_then(|place| (check.run)(&place));
+        let body =
+            move || place(check.name, &mount, &folder).and_then(|place| check.run.run(place));
         let (outcome, result) = limited(check.limit_seconds, work, body);
         let (outcome, result) = match (outcome, deviates) {
             (Outcome::Passed, true) => (
@@ -161,7 +181,7 @@ fn limited(
 }
 
 fn place(name: &str, mount: &Path, work: &Path) -> Result<Place> {
-    let folder = name.replace("::", ".");
+    let folder = name.replace(|letter: char| !letter.is_alphanumeric(), "-");
     let place = Place {
         dir: mount.join(&folder),
         outside: work.join("outside").join(&folder),

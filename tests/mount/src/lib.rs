@@ -14,6 +14,7 @@ pub mod installed;
 pub mod kill;
 pub mod live_tools;
 pub mod many_files;
+pub mod model;
 pub mod output;
 pub mod phases;
 pub mod posix;

@@ -32,9 +32,12 @@ struct Args {
     /// On a slow machine: how many times longer each check may take
     #[arg(long, default_value_t = 1)]
     patience: u64,
-    /// Rounds of `durable::what_sync_syncfs_and_umount_acknowledged_is_there`
+    /// Rounds of `durable::what_sync_syncfs_and_umount_acknowledged_is_there`, seeds of `model::`
     #[arg(long)]
     rounds: Option<u32>,
+    /// The first seed of `model::`
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Only list the names
     #[arg(long)]
     list: bool,
@@ -118,6 +121,7 @@ fn run(args: &Args) -> Result<bool> {
         },
         work: workplace.dir().to_owned(),
         rounds: args.rounds,
+        seed: args.seed,
     };
     let mut runner = Runner::default();
     for (group, checks) in groups {

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use crate::volume::{Kind, Volume};
 use crate::{
-    bad_input, damage, durable, endurance, full, installed, kill, live_tools, many_files, output,
-    phases, remount, scrub, two_devices, unmounted, unmounting, workplace,
+    bad_input, damage, durable, endurance, full, installed, kill, live_tools, many_files, model,
+    output, phases, remount, scrub, two_devices, unmounted, unmounting, workplace,
 };
 
 /// A named test with volumes of its own.
@@ -32,8 +32,10 @@ pub struct TestBed {
     pub persimmon: PathBuf,
     /// Where images, mount points and everything else goes.
     pub work: PathBuf,
-    /// How many rounds scenarios of rounds have, where the command line says so.
+    /// How many rounds or seeds scenarios have that have some, where the command line says so.
     pub rounds: Option<u32>,
+    /// The first seed.
+    pub seed: u64,
 }
 
 impl TestBed {
@@ -68,6 +70,7 @@ pub fn all() -> Vec<Scenario> {
         full::SCENARIOS,
         kill::SCENARIOS,
         many_files::SCENARIOS,
+        model::SCENARIOS,
         bad_input::SCENARIOS,
         installed::SCENARIOS,
         damage::SCENARIOS,

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+pub use persimmon_posix_tests::door::Lock;
 use rustix::fs::{Gid, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -113,26 +114,13 @@ fn unshare_fs() -> rustix::io::Result<()> {
     last_error(unsafe { libc::unshare(libc::CLONE_FS) })
 }
 
-/// Kinds of record lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lock {
-    /// Shared.
-    Read,
-    /// Exclusive.
-    Write,
-    /// None.
-    Unlock,
-}
-
-impl Lock {
-    fn raw(self) -> libc::c_short {
-        let kind = match self {
-            Lock::Read => libc::F_RDLCK,
-            Lock::Write => libc::F_WRLCK,
-            Lock::Unlock => libc::F_UNLCK,
-        };
-        kind as libc::c_short
-    }
+fn raw(lock: Lock) -> libc::c_short {
+    let kind = match lock {
+        Lock::Read => libc::F_RDLCK,
+        Lock::Write => libc::F_WRLCK,
+        Lock::Unlock => libc::F_UNLCK,
+    };
+    kind as libc::c_short
 }
 
 /// Tries for a POSIX record lock of this process on bytes `start..start + len` (`len` 0: to the end).
@@ -160,7 +148,7 @@ fn set_lock(
 ) -> rustix::io::Result<()> {
     // SAFETY: flock is plain numbers, for which all zeros is a value.
     let mut record: libc::flock = unsafe { std::mem::zeroed() };
-    record.l_type = lock.raw();
+    record.l_type = raw(lock);
     record.l_whence = libc::SEEK_SET as libc::c_short;
     record.l_start = start;
     record.l_len = len;
@@ -170,21 +158,41 @@ fn set_lock(
 }
 
 /// Who would refuse this lock: the process and the lock's start and length, `None` if nobody.
-#[allow(unsafe_code)]
 pub fn lock_holder(
     file: &File,
     lock: Lock,
     start: i64,
     len: i64,
 ) -> rustix::io::Result<Option<(i32, i64, i64)>> {
+    holder(file, libc::F_GETLK, lock, start, len)
+}
+
+/// The same of a lock of the open file description.
+pub fn description_lock_holder(
+    file: &File,
+    lock: Lock,
+    start: i64,
+    len: i64,
+) -> rustix::io::Result<Option<(i32, i64, i64)>> {
+    holder(file, libc::F_OFD_GETLK, lock, start, len)
+}
+
+#[allow(unsafe_code)]
+fn holder(
+    file: &File,
+    command: libc::c_int,
+    lock: Lock,
+    start: i64,
+    len: i64,
+) -> rustix::io::Result<Option<(i32, i64, i64)>> {
     // SAFETY: flock is plain numbers, for which all zeros is a value.
     let mut record: libc::flock = unsafe { std::mem::zeroed() };
-    record.l_type = lock.raw();
+    record.l_type = raw(lock);
     record.l_whence = libc::SEEK_SET as libc::c_short;
     record.l_start = start;
     record.l_len = len;
     // SAFETY: the descriptor is open and the record lives through the call.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut record) };
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &mut record) };
     last_error(result)?;
     let free = i32::from(record.l_type) == libc::F_UNLCK;
     Ok((!free).then_some((record.l_pid, record.l_start, record.l_len)))

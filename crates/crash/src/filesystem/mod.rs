@@ -8,7 +8,7 @@ mod on_drive;
 
 pub use failing::failing_zones_test;
 pub use mounted::Mounted;
-pub use on_drive::{Tally, model_test};
+pub use on_drive::{Tally, Target, model_test, model_test_of};
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The model test on a device of any kind: random operations on a volume there, compared with the
+//! The model test on a device of any kind, or on what else there is to mount: random operations on a volume there, compared with the
 //! model step by step, with remounts and inspections in between. The power stays on.
 
 use std::sync::Arc;
@@ -26,6 +26,33 @@ pub struct Tally {
     pub mounts: u32,
 }
 
+/// A volume that the model test uses, however it is reached.
+pub trait Target {
+    /// It mounted.
+    type Subject: Subject;
+
+    /// Mounts it.
+    fn mount(&mut self) -> Result<Self::Subject, String>;
+
+    /// Checks it while it is not mounted.
+    fn check(&mut self) -> Result<(), String>;
+}
+
+/// A volume on a device that is opened for each use.
+struct OnDevice<F>(F);
+
+impl<D: ZonedDevice + 'static, F: FnMut() -> D> Target for OnDevice<F> {
+    type Subject = Mounted;
+
+    fn mount(&mut self) -> Result<Mounted, String> {
+        mount((self.0)())
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        inspect(&(self.0)(), &[])
+    }
+}
+
 /// Runs so many operations, of all mixes in turn, on a volume made on a device that is empty, whose
 /// files hold no more than `bytes_max` bytes together. `open` opens the device, and is called again
 /// when the last one is let go of.
@@ -37,9 +64,22 @@ pub fn model_test<D: ZonedDevice + 'static>(
     ops: u32,
     bytes_max: u64,
 ) -> Result<Tally, String> {
-    let mut tally = Tally::default();
     format_volume(Arc::new(open()), 1)?;
-    let mut mounted = mount(open(), &mut tally)?;
+    model_test_of(&mut OnDevice(open), seed, ops, bytes_max)
+}
+
+/// The same on a volume that is made.
+///
+/// Errors: what differs between volume and model, or failed.
+pub fn model_test_of(
+    target: &mut impl Target,
+    seed: u64,
+    ops: u32,
+    bytes_max: u64,
+) -> Result<Tally, String> {
+    let mut tally = Tally::default();
+    let mut mounted = target.mount()?;
+    tally.mounts += 1;
     let mut model = Model::new(mounted.observe()?.to_tree());
     let mut now = TICK_NANOSECONDS;
     let mut generator = Generator::new(seed, Mix::Even, bytes_max);
@@ -50,27 +90,24 @@ pub fn model_test<D: ZonedDevice + 'static>(
             generator =
                 Generator::new(seed + u64::from(round), mix.unwrap_or(Mix::Even), bytes_max);
             mounted.close()?;
-            inspect(&open(), &[])?;
-            mounted = mount(open(), &mut tally)?;
+            target.check()?;
+            mounted = target.mount()?;
+            tally.mounts += 1;
             let closed = model.apply(&Op::Remount, now);
             closed.map_err(|errno| format!("the model cannot be remounted: {errno}"))?;
         }
         let op = generator.next_op(&model);
         now += TICK_NANOSECONDS;
         let failed = |why: String| format!("operation {number}, {op}: {why}");
-        mounted = match op {
-            Op::Remount => {
-                mounted.close().map_err(failed)?;
-                let _ = model.apply(&op, now);
-                mount(open(), &mut tally)?
-            }
-            _ => {
-                let mut mounted = mounted;
-                step(&mut mounted, &mut model, &op, now, &mut tally).map_err(failed)?;
-                mounted
-            }
-        };
-        if number % 40 == 0 || matches!(op, Op::Remount) {
+        if op == Op::Remount {
+            mounted.close().map_err(failed)?;
+            let _ = model.apply(&op, now);
+            mounted = target.mount().map_err(failed)?;
+            tally.mounts += 1;
+        } else {
+            step(&mut mounted, &mut model, &op, now, &mut tally).map_err(failed)?;
+        }
+        if number % 40 == 0 || op == Op::Remount {
             let found = mounted.observe().map_err(failed)?;
             compare_exactly(&found, model.now()).map_err(failed)?;
         }
@@ -78,15 +115,17 @@ pub fn model_test<D: ZonedDevice + 'static>(
     let found = mounted.observe()?;
     compare_exactly(&found, model.now())?;
     mounted.close()?;
-    inspect(&open(), &[])?;
-    let found = mount(open(), &mut tally)?.observe()?;
+    target.check()?;
+    mounted = target.mount()?;
+    tally.mounts += 1;
+    let found = mounted.observe()?;
     let _ = model.apply(&Op::Remount, now);
     compare_exactly(&found, model.now())?;
+    mounted.close()?;
     Ok(tally)
 }
 
-fn mount<D: ZonedDevice + 'static>(device: D, tally: &mut Tally) -> Result<Mounted, String> {
-    tally.mounts += 1;
+fn mount<D: ZonedDevice + 'static>(device: D) -> Result<Mounted, String> {
     // Bounds so small that checkpoints and cleaning come often.
     let options = persimmon_engine::Options {
         cache_bytes_max: 256 << 10,
@@ -100,7 +139,7 @@ fn mount<D: ZonedDevice + 'static>(device: D, tally: &mut Tally) -> Result<Mount
 
 /// One operation on both.
 fn step(
-    mounted: &mut Mounted,
+    mounted: &mut impl Subject,
     model: &mut Model,
     op: &Op,
     now: u64,

@@ -7,7 +7,7 @@ use persimmon_sync::{Condvar, Mutex};
 
 use super::ImageDevice;
 use super::host::is_full;
-use crate::faults::{Fault, fault};
+use crate::faults::{Fault, fault, only_if, unless};
 use crate::{DeviceError, Result};
 
 /// The flush or recording under way, and how far they are. Generations count both from 1.
@@ -66,11 +66,8 @@ impl FlushGate {
     /// Runs `flush`, which reaches so far, or waits for one that began after this call and reaches as far.
     fn pass(&self, reach: Reach, flush: impl FnOnce() -> Result<(), FlushError>) -> Result<()> {
         let mut state = self.state.lock();
-        let wanted = if state.running && fault(Fault::FlushSharedTooEarly) {
-            state.started
-        } else {
-            state.started + 1
-        };
+        let shared = state.running && fault(Fault::FlushSharedTooEarly);
+        let wanted = state.started + u64::from(!shared);
         loop {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
@@ -155,20 +152,17 @@ impl ImageDevice {
             return Ok(());
         }
         self.gate.pass(Reach::Durable, || {
-            let late = fault(Fault::TableAfterSync);
-            if !late && !fault(Fault::TableNotWritten) {
-                self.write_dirty_entries()?;
-            }
+            let sync = || {
+                self.host
+                    .sync()
+                    .map_err(|error| FlushError::Fatal(lost(&error)))
+            };
+            only_if(Fault::TableAfterSync, sync)?;
+            unless(Fault::TableNotWritten, || self.write_dirty_entries())?;
             if !self.touched.swap(false, Ordering::AcqRel) {
                 return Ok(());
             }
-            self.host
-                .sync()
-                .map_err(|error| FlushError::Fatal(lost(&error)))?;
-            if late {
-                self.write_dirty_entries()?;
-            }
-            Ok(())
+            unless(Fault::TableAfterSync, sync)
         })
     }
 

@@ -85,11 +85,7 @@ impl ImageDevice {
             written?;
         }
         if !keep_allocated {
-            let length = if fault(Fault::PunchTooLong) {
-                2 * self.layout.zone_stride
-            } else {
-                self.layout.zone_stride
-            };
+            let length = self.layout.zone_stride << u32::from(fault(Fault::PunchTooLong));
             if let Err(error) = self.host.punch(self.offset(zone, 0), length) {
                 // The space stays taken, and the zone is reset all the same.
                 tracing::warn!(%zone, %error, "host space of a reset zone was not given back");

@@ -19,7 +19,7 @@ mod tables;
 
 use crate::error::Result;
 use crate::fair_lock::FairLock;
-use crate::faults::{Fault, fault};
+use crate::faults::{Fault, fault, unless};
 use crate::invariant::{invariant, invariant_holds};
 use crate::log;
 use crate::meta::Page;
@@ -243,10 +243,8 @@ impl Checkpoints {
         self.store.on_device().footer = None;
         {
             let mut meta = self.store.meta_mut();
-            for id in snapshot.freed.drain(..) {
-                if fault(Fault::FreedPageKept) {
-                    continue;
-                }
+            let freed = snapshot.freed.drain(..);
+            for id in freed.filter(|_| !fault(Fault::FreedPageKept)) {
                 let old = meta.mat.set(id, MatEntry::NONE);
                 counts.moved(old, MatEntry::NONE);
             }
@@ -267,13 +265,8 @@ impl Checkpoints {
 
         self.write_mat(number, &mut counts, &mut written)?;
         self.write_zit(number, &mut counts, &mut written)?;
-        if fault(Fault::ResetBeforeCheckpoint) {
-            self.reset_unused(&std::mem::take(&mut snapshot.zones.resets));
-            self.store.zones.complete_resets(&self.store.media);
-        }
-        if !fault(Fault::FooterBeforePages) {
-            self.store.media.flush()?;
-        }
+        self.reset_early(Fault::ResetBeforeCheckpoint, &mut snapshot.zones.resets);
+        unless(Fault::FooterBeforePages, || self.store.media.flush())?;
         let footer = self.footer(number, snapshot, &written);
         invariant!(
             self.store.media.alarm,
@@ -382,6 +375,14 @@ impl Checkpoints {
         );
         state.number += 1;
         state.number
+    }
+
+    /// For two faults: resets what is to be reset once a footer is durable.
+    fn reset_early(&self, mistake: Fault, zones: &mut Vec<ZoneId>) {
+        if fault(mistake) {
+            self.reset_unused(&std::mem::take(zones));
+            self.store.zones.complete_resets(&self.store.media);
+        }
     }
 
     /// Has the zones reset that a cut found with nothing valid in them, as far as there is still nothing. The

@@ -91,10 +91,7 @@ impl Checkpoints {
                 }
             }
         };
-        if fault(Fault::ResetBeforeZones) {
-            self.reset_unused(&std::mem::take(&mut zones.resets));
-            self.store.zones.complete_resets(&self.store.media);
-        }
+        self.reset_early(Fault::ResetBeforeZones, &mut zones.resets);
         self.store.media.flush()?;
         invariant!(
             self.store.media.alarm,

@@ -19,7 +19,7 @@ use super::files::File;
 use super::growth::Growth;
 use super::staged::{Staged, Times};
 use crate::error::{Error, Result};
-use crate::faults::{Fault, fault};
+use crate::faults::{Fault, fault, unless};
 use crate::in_flight::InFlight;
 use crate::invariant::{invariant, invariant_holds};
 use crate::meta::{Intent, Transaction};
@@ -325,11 +325,7 @@ impl FileData {
     fn write_and_map(&self, batch: &[BatchFile], mut mode: Mode) -> Result<WrittenBack> {
         let (mut mappings, runs) = self.sort_out(batch, mode)?;
         let is_sync = matches!(mode, Mode::Sync { .. });
-        if is_sync && fault(Fault::SizeBeforeData) {
-            let ops_max = self.store.transaction_ops_max();
-            let lsn = self.journal(batch, Vec::new(), None, (mode, ops_max))?;
-            self.history.commit(lsn)?;
-        }
+        self.send_sizes_first(batch, mode)?;
         let mut places = Places::default();
         let mut in_flight = is_sync.then(Arc::<InFlight>::default);
         let sent = runs.values().flatten().map(|r| u64::from(r.data.blocks()));
@@ -474,14 +470,21 @@ impl FileData {
         let outcome = result.as_ref().map(|_| ()).map_err(Clone::clone);
         self.store.log.batch_rewritten(failed, outcome);
         let mut written = result?;
-        if !fault(Fault::FailedDataAcknowledged) {
-            // All other syncs wait for this one before they are acknowledged.
-            written.durable = self
-                .reclaimer
-                .serve(Demand::Checkpoint)
-                .inspect_err(|error| self.store.log.give_up(error));
-        }
+        // All other syncs wait for this one before they are acknowledged.
+        let checkpoint = || self.reclaimer.serve(Demand::Checkpoint);
+        let durable = unless(Fault::FailedDataAcknowledged, checkpoint);
+        written.durable = durable.inspect_err(|error| self.store.log.give_up(error));
         Ok(written)
+    }
+
+    /// For [`Fault::SizeBeforeData`]: makes sizes and times of a batch durable.
+    fn send_sizes_first(&self, batch: &[BatchFile], mode: Mode) -> Result<()> {
+        if !fault(Fault::SizeBeforeData) || !matches!(mode, Mode::Sync { .. }) {
+            return Ok(());
+        }
+        let ops_max = self.store.transaction_ops_max();
+        let lsn = self.journal(batch, Vec::new(), None, (mode, ops_max))?;
+        self.history.commit(lsn)
     }
 
     /// Journals mappings, in records of at most `ops_max` operations and one more. Each record carries the size that its own

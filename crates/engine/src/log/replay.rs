@@ -9,7 +9,7 @@ use persimmon_format::{Addr, Lsn};
 
 use super::blocks::Read;
 use crate::error::{Error, Result};
-use crate::faults::{Fault, fault};
+use crate::faults::{Fault, fault, reverse};
 
 /// Walks the valid records of a log, in order.
 pub(crate) struct Replay<'a> {
@@ -44,9 +44,7 @@ pub(crate) struct LeftOut {
 fn record_of(lsn: Lsn, bytes: &[u8]) -> Result<Record> {
     let mut ops =
         Op::decode_all(bytes).map_err(|e| Error::Inconsistent(format!("record {lsn}: {e}")))?;
-    if fault(Fault::TouchesNotReplayed) {
-        ops.retain(|op| !matches!(op, Op::Touch { .. }));
-    }
+    leave_out_touches(&mut ops);
     Ok(Record { lsn, ops })
 }
 
@@ -155,12 +153,7 @@ impl<'a> Replay<'a> {
             left_out.of_newest |= newest && walk.ended;
             left_out.any |= walk.ended;
         }
-        if fault(Fault::TornRecordAccepted)
-            && let Some(torn) = walk.partial.take()
-        {
-            visit(record_of(last.next(), &body(torn))?)?;
-            last = last.next();
-        }
+        last = take_torn(&mut walk, last, visit)?;
         left_out.of_newest |= walk.is_cut_off();
         left_out.any |= left_out.of_newest;
         if last < self.trusted {
@@ -223,8 +216,30 @@ impl Walk {
         if !rest.is_empty() {
             self.partial = Some(rest.to_vec());
         }
+        reverse(&mut records);
         records
     }
+}
+
+/// For [`Fault::TouchesNotReplayed`].
+fn leave_out_touches(ops: &mut Vec<Op>) {
+    if fault(Fault::TouchesNotReplayed) {
+        ops.retain(|op| !matches!(op, Op::Touch { .. }));
+    }
+}
+
+/// For [`Fault::TornRecordAccepted`]: takes what arrived of the last record for all of it. The last record after that.
+fn take_torn(
+    walk: &mut Walk,
+    last: Lsn,
+    mut visit: impl FnMut(Record) -> Result<bool>,
+) -> Result<Lsn> {
+    let torn = walk.partial.take_if(|_| fault(Fault::TornRecordAccepted));
+    let Some(torn) = torn else {
+        return Ok(last);
+    };
+    visit(record_of(last.next(), &body(torn))?)?;
+    Ok(last.next())
 }
 
 /// Length of the framed record that begins here.

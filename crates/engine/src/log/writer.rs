@@ -17,7 +17,7 @@ use persimmon_format::record::Op;
 use persimmon_format::{Addr, Lsn, VolumeKey};
 
 use crate::error::{Error, PANICKED, Result};
-use crate::faults::{Fault, fault, panic_if};
+use crate::faults::{Fault, fault, instead, last_jumps_queue, panic_if, unless};
 use crate::in_flight::InFlight;
 use crate::invariant::{invariant, invariant_holds, invariant_sub};
 use crate::media::Media;
@@ -174,10 +174,6 @@ impl Log {
         let len = (size - RECORD_HEADER_LEN) as u32;
         inner.records[start..start + RECORD_HEADER_LEN].copy_from_slice(&len.to_le_bytes());
         inner.sizes.push(size as u32);
-        if fault(Fault::RecordJumpsQueue) {
-            inner.records.rotate_right(size);
-            inner.sizes.rotate_right(1);
-        }
         let lsn = inner.next_lsn;
         inner.data.extend(data.map(|data| (lsn, data)));
         inner.next_lsn = lsn.next();
@@ -454,9 +450,7 @@ impl Log {
             inner.last_failure = last_lsn;
             // Its owner may have been here first: the record itself found no room in the log at once.
             inner.failed_batches += usize::from(!data.arrives_second());
-            if !fault(Fault::FailedDataAcknowledged) {
-                inner.failed_upto = Some(last_lsn);
-            }
+            inner.failed_upto = Some(last_lsn).filter(|_| !fault(Fault::FailedDataAcknowledged));
         }
         self.wake.notify_all();
         inner
@@ -469,23 +463,17 @@ impl Log {
         mut inner: MutexGuard<'a, Inner>,
         media: &Media,
     ) -> Result<MutexGuard<'a, Inner>> {
-        if inner.flushing {
-            if fault(Fault::FlushNotWaitedFor) {
-                inner.durable = inner.written;
-                return Ok(inner);
-            }
+        if inner.flushing && !fault(Fault::FlushNotWaitedFor) {
             return Ok(self.wait(inner));
         }
         let mut written = inner.written;
-        if media.flushes() && !fault(Fault::AcknowledgedUnflushed) {
+        if media.flushes() && !inner.flushing && !fault(Fault::AcknowledgedUnflushed) {
             inner.flushing = true;
             drop(inner);
             let result = self.unlocked(|| media.flush());
             inner = self.lock();
             inner.flushing = false;
-            if fault(Fault::FlushTakesMore) {
-                written = inner.written;
-            }
+            written = instead(Fault::FlushTakesMore, inner.written, written);
             if let Err(error) = result {
                 self.wake.notify_all();
                 inner.fail(&error);
@@ -638,10 +626,8 @@ impl Log {
         let (state, next_lsn) = (inner.state, inner.next_to_send());
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
             let addr = run.write_footer(bytes, state, next_lsn)?;
-            if fault(Fault::FooterUnflushed) {
-                return Ok(addr);
-            }
-            media.flush().map(|()| addr)
+            unless(Fault::FooterUnflushed, || media.flush())?;
+            Ok(addr)
         });
         let addr = result.inspect_err(|error| inner.fail(error))?;
         invariant!(
@@ -722,12 +708,11 @@ impl Inner {
             let state = self.state;
             return Batch { state, ..unsent };
         }
+        last_jumps_queue(&mut self.records, &mut self.sizes);
         let sizes = std::mem::take(&mut self.sizes);
         let last_lsn = self.last_lsn();
         let mut state = self.state;
-        if fault(Fault::DurableLsnTooHigh) {
-            state.durable = last_lsn;
-        }
+        state.durable = instead(Fault::DurableLsnTooHigh, last_lsn, state.durable);
         Batch {
             records: std::mem::take(&mut self.records),
             data: std::mem::take(&mut self.data),

@@ -6,7 +6,7 @@ use persimmon_format::{Ino, Key, KeyKind};
 
 use super::{Meta, tree};
 use crate::error::{Error, Result};
-use crate::faults::{Fault, fault};
+use crate::faults::{Fault, fault, unless};
 use crate::invariant::invariant;
 use crate::zones::Zones;
 
@@ -138,9 +138,7 @@ pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64
         if matches!(gone, Extent::Compressed(_)) {
             meta.journal_inline.remove(ino, mapped.block);
         }
-        if !fault(Fault::PunchNotCounted) {
-            count_out(meta, zones, &gone);
-        }
+        unless(Fault::PunchNotCounted, || count_out(meta, zones, &gone));
         if cut_from > 0 {
             put(meta, ino, mapped.block, &mapped.extent.part(0, cut_from));
         } else {
@@ -164,9 +162,7 @@ pub(crate) fn map(
     extent: &Extent,
 ) -> Result<i64> {
     let freed = punch(meta, zones, ino, block, block + extent.blocks())?;
-    if !fault(Fault::ExtentNotCounted) {
-        count_in(meta, zones, extent);
-    }
+    unless(Fault::ExtentNotCounted, || count_in(meta, zones, extent));
     if let Extent::Compressed(bytes) = extent {
         meta.journal_inline.add(ino, block, bytes.len());
     }

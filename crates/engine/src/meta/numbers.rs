@@ -7,7 +7,7 @@
 
 use persimmon_format::{Ino, Lsn};
 
-use crate::faults::{Fault, fault};
+use crate::faults::{Fault, fault, instead};
 
 /// Numbers in a lot. While half of one is left the next is taken by a record that is written anyway, so
 /// waiting for it is rare. A mount leaves no more than this unused: numbers stay below 2^32, which
@@ -86,11 +86,7 @@ impl Numbers {
 
     /// After replay: what is seen below the end of the newest lot may have been given out, and be lost.
     pub(crate) fn replayed(&mut self) {
-        *self = if fault(Fault::NumbersReused) {
-            Numbers::from(self.next)
-        } else {
-            Numbers::from(self.recorded)
-        };
+        *self = Numbers::from(instead(Fault::NumbersReused, self.next, self.recorded));
     }
 
     /// Whether all numbers below this may be given out, the log being durable so far.

@@ -63,23 +63,15 @@ pub(super) fn replay_records(
         changes_lost += apply_record(arrival.media, target, meta, ops)?;
         Ok(())
     };
-    let mut backwards = Vec::new();
     let (last, left_out) = replay.run(footer.cut, |record| {
         let asked = record.lsn > replay.trusted && !fault(Fault::UnsafeClassic);
         if asked && !arrival.of(&record.ops)? {
             return Ok(fault(Fault::LostRecordSkipped));
         }
         records += 1;
-        if fault(Fault::ReplayedBackwards) {
-            backwards.push(record);
-            return Ok(true);
-        }
         apply(record.lsn, &record.ops)?;
         Ok(true)
     })?;
-    for record in backwards.iter().rev() {
-        apply(record.lsn, &record.ops)?;
-    }
     if uncounted {
         take_counts();
     }

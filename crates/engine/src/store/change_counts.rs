@@ -41,10 +41,7 @@ impl ChangeCounts {
 
     /// The file is about to change. Call it under the lock without which nobody sees the change.
     pub(crate) fn note(&self, ino: Ino) {
-        if fault(Fault::ChangeNotCounted) {
-            return;
-        }
-        if let Some(count) = self.count(ino) {
+        if let Some(count) = self.count(ino).filter(|_| !fault(Fault::ChangeNotCounted)) {
             count.fetch_add(1, Ordering::SeqCst);
         }
     }

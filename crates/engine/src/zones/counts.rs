@@ -129,11 +129,7 @@ impl ValidCounts {
         let Some(valid) = self.zones.get(zone.0 as usize) else {
             return;
         };
-        let taken = if role == Role::Data && fault(Fault::ValidMiscounted) {
-            units + 1
-        } else {
-            units
-        };
+        let taken = units + u64::from(role == Role::Data && fault(Fault::ValidMiscounted));
         let less = |count: u64| {
             let is_miscounted = count & MISCOUNTED != 0;
             let left = (!is_miscounted).then(|| count.checked_sub(taken));

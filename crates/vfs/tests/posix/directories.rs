@@ -1,94 +1,9 @@
 //! Listing.
 
-use std::collections::BTreeSet;
-
 use persimmon_sim::{Fault, FaultTarget};
-use persimmon_vfs::{Error, FileKind, Handle, Ino, Listing, ROOT};
+use persimmon_vfs::{Error, Handle, Listing, ROOT};
 
 use crate::fixture::Fixture;
-
-/// Lists `count` entries after `cookie`. Answers names and the cookie of the last.
-fn page(fs: &Fixture, dir: Ino, cookie: u64, count: usize) -> (Vec<String>, u64) {
-    let mut names = Vec::new();
-    let mut last = cookie;
-    fs.vfs
-        .readdir(dir, Handle::NONE, cookie, &mut |entry| {
-            if names.len() == count {
-                return Listing::Full;
-            }
-            names.push(String::from_utf8_lossy(entry.name).into_owned());
-            last = entry.cookie;
-            Listing::More
-        })
-        .unwrap();
-    (names, last)
-}
-
-#[test]
-fn an_empty_directory_has_the_two_dots() {
-    let fs = Fixture::default();
-    let dir = fs.mkdir("d");
-    let mut seen = Vec::new();
-    fs.vfs
-        .readdir(dir, Handle::NONE, 0, &mut |entry| {
-            seen.push((entry.name.to_vec(), entry.ino, entry.kind, entry.cookie));
-            Listing::More
-        })
-        .unwrap();
-    assert_eq!(
-        seen,
-        [
-            (b".".to_vec(), dir, FileKind::Directory, 1),
-            (b"..".to_vec(), ROOT, FileKind::Directory, 2)
-        ]
-    );
-}
-
-#[test]
-fn any_size_of_page_lists_everything_once() {
-    let fs = Fixture::default();
-    for i in 0..700 {
-        fs.vfs
-            .mknod(&fs.root, ROOT, format!("f{i}").as_bytes(), 0o644, 0)
-            .unwrap();
-    }
-    for size in [1, 2, 3, 64, 255, 256, 257, 1000] {
-        let mut all = Vec::new();
-        let mut cookie = 0;
-        loop {
-            let (names, next) = page(&fs, ROOT, cookie, size);
-            if names.is_empty() {
-                break;
-            }
-            cookie = next;
-            all.extend(names);
-        }
-        assert_eq!(all.len(), 702, "pages of {size}");
-        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 702);
-    }
-}
-
-#[test]
-fn cookies_survive_changes() {
-    let fs = Fixture::default();
-    for i in 0..100 {
-        fs.file(&format!("f{i}"), b"");
-    }
-    let (first, cookie) = page(&fs, ROOT, 0, 50);
-    for i in 0..100 {
-        fs.file(&format!("new{i}"), b"");
-    }
-    for name in first.iter().skip(2).take(20) {
-        fs.unlink(name);
-    }
-    let (rest, _) = page(&fs, ROOT, cookie, 10_000);
-    let seen: Vec<_> = first.iter().chain(&rest).collect();
-    for i in 0..100 {
-        let name = format!("f{i}");
-        let times = seen.iter().filter(|seen| **seen == &name).count();
-        assert_eq!(times, 1, "{name}");
-    }
-}
 
 #[test]
 fn readdirplus_tells_attributes() {

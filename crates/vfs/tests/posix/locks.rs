@@ -38,45 +38,6 @@ fn held(fs: &Fixture, ino: Ino) -> Vec<(u64, u64, u64, LockKind)> {
 }
 
 #[test]
-fn readers_share_and_writers_do_not() {
-    let fs = Fixture::default();
-    let ino = fs.file("f", b"");
-    set(&fs, ino, 1, 0, 9, Read).unwrap();
-    set(&fs, ino, 2, 0, 9, Read).unwrap();
-    assert!(matches!(
-        set(&fs, ino, 2, 5, 5, Write),
-        Err(Error::WouldBlock)
-    ));
-    set(&fs, ino, 2, 10, 19, Write).unwrap();
-    assert!(matches!(
-        set(&fs, ino, 1, 0, 10, Read),
-        Err(Error::WouldBlock)
-    ));
-    let other = fs.file("g", b"");
-    set(&fs, other, 1, 0, 100, Write).unwrap();
-}
-
-#[test]
-fn locks_of_one_owner_split_and_join() {
-    let fs = Fixture::default();
-    let ino = fs.file("f", b"");
-    set(&fs, ino, 1, 0, 99, Write).unwrap();
-    set(&fs, ino, 1, 40, 59, Unlock).unwrap();
-    assert_eq!(held(&fs, ino), [(1, 0, 39, Write), (1, 60, 99, Write)]);
-    set(&fs, ino, 1, 20, 79, Read).unwrap();
-    assert_eq!(
-        held(&fs, ino),
-        [(1, 0, 19, Write), (1, 20, 79, Read), (1, 80, 99, Write)]
-    );
-    set(&fs, ino, 1, 10, 89, Write).unwrap();
-    assert_eq!(held(&fs, ino), [(1, 0, 99, Write)]);
-    set(&fs, ino, 1, 100, u64::MAX, Write).unwrap();
-    assert_eq!(held(&fs, ino), [(1, 0, u64::MAX, Write)]);
-    set(&fs, ino, 1, 0, u64::MAX, Unlock).unwrap();
-    assert_eq!(held(&fs, ino), []);
-}
-
-#[test]
 fn releasing_an_owner_releases_its_locks_alone() {
     let fs = Fixture::default();
     let ino = fs.file("f", b"");
@@ -126,23 +87,4 @@ fn a_circle_of_waiters_is_refused() {
         assert_eq!(results.iter().filter(|r| refused(r)).count(), 1);
         assert_eq!(results.iter().filter(|r| r.is_ok()).count(), 1);
     });
-}
-
-#[test]
-fn whole_file_locks_convert() {
-    let fs = Fixture::default();
-    let ino = fs.file("f", b"");
-    let flock = |owner, kind| fs.vfs.flock(ino, LockOwner(owner), kind, false);
-    flock(1, Read).unwrap();
-    flock(2, Read).unwrap();
-    assert!(matches!(flock(1, Write), Err(Error::WouldBlock)));
-    // The attempt cost owner 1 its shared lock, as elsewhere.
-    flock(2, Write).unwrap();
-    assert!(matches!(flock(1, Read), Err(Error::WouldBlock)));
-    flock(2, Read).unwrap();
-    flock(1, Read).unwrap();
-    flock(1, Unlock).unwrap();
-    flock(2, Unlock).unwrap();
-    flock(3, Write).unwrap();
-    set(&fs, ino, 4, 0, 10, Write).unwrap();
 }

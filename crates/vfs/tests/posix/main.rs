@@ -7,13 +7,12 @@
     reason = "a test from top to bottom"
 )]
 
-mod acl;
 mod attributes;
 mod collisions;
 mod crash;
 mod damaged_items;
 mod directories;
-mod error_rows;
+mod door;
 mod errors;
 mod files;
 mod fixture;

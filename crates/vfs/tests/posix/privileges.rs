@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use persimmon_vfs::{
-    Allocate, Author, Caller, Handle, Ino, OpenFlags, Options, Processes, ROOT, SetAttr,
-    WriteFlags, XattrMode,
+    Allocate, Author, Handle, Ino, OpenFlags, Options, Processes, ROOT, SetAttr, WriteFlags,
+    XattrMode,
 };
 
-use crate::fixture::{Fixture, READ_WRITE, user};
+use crate::fixture::{Fixture, READ_WRITE};
 
 const STRANGER: Author = Author::User { pid: 0, gid: 4000 };
 
@@ -19,31 +19,6 @@ const KILL: WriteFlags = WriteFlags {
 
 fn mode(fs: &Fixture) -> u32 {
     fs.at("f").mode & 0o7777
-}
-
-#[test]
-fn an_unprivileged_write_clears_setuid_and_setgid() {
-    let fs = Fixture::default();
-    let ino = fs.file("f", b"x");
-    let handle = fs.open(ino);
-    for (before, after) in [
-        (0o6755, 0o755),
-        (0o4755, 0o755),
-        (0o2755, 0o755),
-        (0o2745, 0o745),
-        (0o6666, 0o666),
-        (0o1755, 0o1755),
-    ] {
-        for handle in [handle, Handle::NONE] {
-            fs.chmod(ino, before);
-            fs.vfs
-                .write(ino, handle, 0, b"y", WriteFlags::default())
-                .unwrap();
-            assert_eq!(mode(&fs), before, "a privileged writer clears nothing");
-            fs.vfs.write(ino, handle, 0, b"y", KILL).unwrap();
-            assert_eq!(mode(&fs), after);
-        }
-    }
 }
 
 /// An open file remembers that there is nothing to clear. It must forget that when the mode or a
@@ -103,30 +78,6 @@ fn a_mode_set_beside_a_write_is_noticed() {
 }
 
 #[test]
-fn an_unprivileged_truncate_clears_them_too() {
-    let fs = Fixture::default();
-    let ino = fs.file("f", b"xyz");
-    fs.chmod(ino, 0o6755);
-    fs.truncate(ino, 2);
-    assert_eq!(mode(&fs), 0o6755);
-    let set = SetAttr {
-        size: Some(1),
-        author: STRANGER,
-        ..SetAttr::default()
-    };
-    fs.vfs.setattr(ino, Handle::NONE, &set).unwrap();
-    assert_eq!(mode(&fs), 0o755);
-    fs.chmod(ino, 0o6755);
-    let flags = OpenFlags {
-        truncate: true,
-        author: STRANGER,
-        ..READ_WRITE
-    };
-    fs.vfs.open(ino, flags).unwrap();
-    assert_eq!((mode(&fs), fs.at("f").size), (0o755, 0));
-}
-
-#[test]
 fn chown_clears_them_for_everybody() {
     let fs = Fixture::default();
     let ino = fs.file("f", b"");
@@ -159,45 +110,6 @@ fn chown_clears_them_for_everybody() {
     };
     fs.vfs.setattr(ino, Handle::NONE, &both).unwrap();
     assert_eq!(mode(&fs), 0o4711, "a mode set at the same time is meant");
-}
-
-#[test]
-fn a_setgid_directory_passes_on_its_group() {
-    let fs = Fixture::default();
-    let dir = fs.mkdir("d");
-    let set = SetAttr {
-        mode: Some(0o2777),
-        gid: Some(50),
-        ..SetAttr::default()
-    };
-    fs.vfs.setattr(dir, Handle::NONE, &set).unwrap();
-    let caller = user(1, 1);
-    let file = fs.vfs.mknod(&caller, dir, b"f", 0o644, 0).unwrap();
-    assert_eq!((file.gid, file.mode & 0o7777), (50, 0o644));
-    let sub = fs.vfs.mkdir(&caller, dir, b"s", 0o755).unwrap();
-    assert_eq!((sub.gid, sub.mode & 0o7777), (50, 0o2755));
-    let link = fs.vfs.symlink(&caller, dir, b"l", b"t").unwrap();
-    assert_eq!(link.gid, 50);
-    let elsewhere = fs.vfs.mknod(&caller, ROOT, b"f", 0o644, 0).unwrap();
-    assert_eq!(elsewhere.gid, 1);
-}
-
-#[test]
-fn nobody_makes_a_setgid_program_of_a_foreign_group() {
-    let fs = Fixture::default();
-    let dir = fs.mkdir("d");
-    let set = SetAttr {
-        mode: Some(0o2777),
-        gid: Some(50),
-        ..SetAttr::default()
-    };
-    fs.vfs.setattr(dir, Handle::NONE, &set).unwrap();
-    let make = |caller: &Caller, name: &[u8]| {
-        fs.vfs.mknod(caller, dir, name, 0o2755, 0).unwrap().mode & 0o7777
-    };
-    assert_eq!(make(&user(1, 1), b"stranger"), 0o755);
-    assert_eq!(make(&user(1, 50), b"member"), 0o2755);
-    assert_eq!(make(&fs.root, b"root"), 0o2755);
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! Which operations mark which times, and access times by policy.
 
 use persimmon_vfs::{
-    AccessTimes, Attr, Clock, Handle, Ino, Listing, OpenFlags, Options, ROOT, SetAttr, SetTime,
-    XattrMode,
+    AccessTimes, Clock, Handle, Ino, Listing, OpenFlags, Options, ROOT, SetAttr, SetTime, XattrMode,
 };
 
 use crate::fixture::{Fixture, READ_WRITE};
@@ -88,71 +87,6 @@ fn opening_to_read_counts_as_reading_where_the_door_says_so() {
     let again = fs.open(ino);
     assert!(fs.vfs.opened_to_read(ino, again).unwrap(), "after a change");
     assert!(atime() > opened);
-}
-
-#[test]
-fn operations_mark_modification_and_change() {
-    let fs = Fixture::default();
-    let ino = fs.file("f", b"content");
-    // (operation, marks mtime, marks ctime)
-    type Case<'a> = (&'a str, bool, bool, &'a dyn Fn());
-    let cases: [Case<'_>; 9] = [
-        ("write", true, true, &|| fs.write(ino, 0, b"x")),
-        ("truncate", true, true, &|| {
-            fs.truncate(ino, 3);
-        }),
-        ("chmod", false, true, &|| {
-            fs.chmod(ino, 0o600);
-        }),
-        ("link", false, true, &|| fs.link("f", "g")),
-        ("unlink of another name", false, true, &|| fs.unlink("g")),
-        ("setxattr", false, true, &|| {
-            fs.vfs
-                .setxattr(&fs.root, ino, b"user.a", b"", XattrMode::Either)
-                .unwrap();
-        }),
-        ("removexattr", false, true, &|| {
-            fs.vfs.removexattr(ino, b"user.a").unwrap();
-        }),
-        ("fsync", false, false, &|| {
-            fs.vfs.fsync(ino, Handle::NONE).unwrap();
-        }),
-        ("lookup", false, false, &|| {
-            fs.at("f");
-        }),
-    ];
-    for (operation, mtime, ctime, run) in cases {
-        let before = fs.at("f");
-        run();
-        let after = fs.at("f");
-        assert_eq!(after.mtime > before.mtime, mtime, "{operation}: mtime");
-        assert_eq!(after.ctime > before.ctime, ctime, "{operation}: ctime");
-        assert_eq!(after.btime, before.btime, "{operation}: btime");
-    }
-}
-
-#[test]
-fn changes_of_names_mark_the_directory() {
-    let fs = Fixture::default();
-    let dir = fs.mkdir("d");
-    let marked = |run: &dyn Fn()| {
-        let before: Attr = fs.vfs.getattr(dir).unwrap();
-        run();
-        let after = fs.vfs.getattr(dir).unwrap();
-        after.mtime > before.mtime && after.ctime == after.mtime
-    };
-    assert!(marked(&|| drop(
-        fs.vfs.mknod(&fs.root, dir, b"f", 0o644, 0)
-    )));
-    assert!(marked(&|| {
-        fs.mkdir("d/s");
-    }));
-    assert!(marked(&|| fs.link("d/f", "d/g")));
-    assert!(marked(&|| fs.unlink("d/g")));
-    assert!(marked(&|| fs.vfs.rmdir(dir, b"s").unwrap()));
-    assert!(!marked(&|| {
-        fs.at("d/f");
-    }));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Files without a name: open ones live on, others are freed, temporary ones can get a name.
 
-use persimmon_vfs::{Error, Ino, Options, ROOT, RenameMode, WriteFlags};
+use persimmon_vfs::{Error, Ino, Options, ROOT, WriteFlags};
 
 use crate::fixture::{Fixture, READ_WRITE};
 
@@ -32,20 +32,6 @@ fn an_open_file_lives_until_its_last_close() {
     assert!(is_gone(&fs, ino));
     assert_eq!(orphans(&fs), []);
     assert!(matches!(fs.vfs.open(ino, READ_WRITE), Err(Error::Stale)));
-}
-
-#[test]
-fn a_replaced_file_lives_on_too() {
-    let fs = Fixture::default();
-    let ino = fs.file("f", b"old");
-    let handle = fs.open(ino);
-    fs.file("g", b"new");
-    fs.vfs
-        .rename(ROOT, b"g", ROOT, b"f", RenameMode::Replace)
-        .unwrap();
-    assert_eq!(fs.content(ino), b"old");
-    fs.vfs.release(ino, handle).unwrap();
-    assert!(is_gone(&fs, ino));
 }
 
 #[test]

@@ -17,8 +17,6 @@ use crate::check::Place;
 use crate::sys::{self, Lock};
 
 super::statements!("lock":
-    flock_excludes_other_descriptors,
-    flock_is_shared_by_readers,
     flock_belongs_to_the_open_file_description,
     flock_goes_with_the_last_close,
     record_locks_exclude_other_processes,
@@ -30,7 +28,6 @@ super::statements!("lock":
     a_waiting_lock_is_granted_when_the_holder_lets_go,
     locks_of_a_killed_process_are_gone,
     a_deadlock_is_refused,
-    locks_of_descriptions_exclude_each_other,
     a_lock_needs_the_right_access,
     locks_do_not_stop_reads_and_writes,
 );
@@ -129,37 +126,6 @@ const BUSY: &[Errno] = &[Errno::AGAIN, Errno::ACCESS];
 
 fn pair(place: &Place) -> Result<(File, File)> {
     Ok((file(place.at("f"), &[0; 1000])?, edit(place.at("f"))?))
-}
-
-fn flock_excludes_other_descriptors(place: &Place) -> Result<()> {
-    let (one, two) = pair(place)?;
-    rustix::fs::flock(&one, FlockOperation::LockExclusive)?;
-    for operation in [
-        FlockOperation::NonBlockingLockExclusive,
-        FlockOperation::NonBlockingLockShared,
-    ] {
-        refused(rustix::fs::flock(&two, operation), Errno::WOULDBLOCK)?;
-    }
-    let other = Other::new(&place.at("f"))?.try_to("flock 0 0")?;
-    refused(other, Errno::WOULDBLOCK)?;
-    rustix::fs::flock(&one, FlockOperation::Unlock)?;
-    Ok(rustix::fs::flock(
-        &two,
-        FlockOperation::NonBlockingLockExclusive,
-    )?)
-}
-
-fn flock_is_shared_by_readers(place: &Place) -> Result<()> {
-    let (one, two) = pair(place)?;
-    rustix::fs::flock(&one, FlockOperation::NonBlockingLockShared)?;
-    rustix::fs::flock(&two, FlockOperation::NonBlockingLockShared)?;
-    let upgrade = rustix::fs::flock(&one, FlockOperation::NonBlockingLockExclusive);
-    refused(upgrade, Errno::WOULDBLOCK)?;
-    rustix::fs::flock(&two, FlockOperation::Unlock)?;
-    Ok(rustix::fs::flock(
-        &one,
-        FlockOperation::NonBlockingLockExclusive,
-    )?)
 }
 
 fn flock_belongs_to_the_open_file_description(place: &Place) -> Result<()> {
@@ -286,16 +252,6 @@ fn a_deadlock_is_refused(place: &Place) -> Result<()> {
     refused(sys::lock_wait(&file, Lock::Write, 1, 1), Errno::DEADLK)?;
     sys::lock(&file, Lock::Unlock, 0, 0)?;
     Ok(other.answer()??)
-}
-
-fn locks_of_descriptions_exclude_each_other(place: &Place) -> Result<()> {
-    let (one, two) = pair(place)?;
-    sys::lock_description(&one, Lock::Write, 0, 100)?;
-    refused_with(sys::lock_description(&two, Lock::Write, 50, 100), BUSY)?;
-    refused_with(sys::lock(&two, Lock::Write, 0, 1), BUSY)?;
-    sys::lock_description(&two, Lock::Write, 100, 100)?;
-    sys::lock_description(&one, Lock::Unlock, 0, 0)?;
-    Ok(sys::lock_description(&two, Lock::Write, 50, 50)?)
 }
 
 fn a_lock_needs_the_right_access(place: &Place) -> Result<()> {

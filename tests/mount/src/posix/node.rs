@@ -2,11 +2,11 @@
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use anyhow::Result;
-use rustix::fs::{CWD, Dev, FileType, major, makedev, minor};
+use rustix::fs::{CWD, Dev, FileType, OFlags, makedev};
 use rustix::io::Errno;
 
 use super::expect::*;
@@ -18,11 +18,8 @@ super::statements!("node":
     a_socket_is_bound_and_reached,
     a_bound_name_is_taken,
     a_character_device_works,
-    device_numbers_are_kept_whole,
-    mknod_makes_a_regular_file,
     devices_are_for_root,
-    mknod_refuses_what_exists,
-    nodes_have_no_size,
+    a_fifo_cannot_be_synced,
 );
 
 fn mknod(path: impl AsRef<std::path::Path>, kind: FileType, device: Dev) -> rustix::io::Result<()> {
@@ -80,27 +77,6 @@ fn a_character_device_works(place: &Place) -> Result<()> {
     equal(bytes, [0; 100])
 }
 
-fn device_numbers_are_kept_whole(place: &Place) -> Result<()> {
-    for (number, (high, low)) in [(1, 3), (259, 1_000_000), (4095, 1_048_575)]
-        .into_iter()
-        .enumerate()
-    {
-        for kind in [FileType::CharacterDevice, FileType::BlockDevice] {
-            let path = place.at(format!("{number}-{kind:?}"));
-            mknod(&path, kind, makedev(high, low))?;
-            let device = meta(&path)?.rdev();
-            equal((major(device), minor(device)), (high, low))?;
-        }
-    }
-    Ok(())
-}
-
-fn mknod_makes_a_regular_file(place: &Place) -> Result<()> {
-    mknod(place.at("file"), FileType::RegularFile, 0)?;
-    std::fs::write(place.at("file"), b"content")?;
-    holds(place.at("file"), b"content")
-}
-
 fn devices_are_for_root(place: &Place) -> Result<()> {
     ALICE.run(|| {
         refused(
@@ -116,20 +92,8 @@ fn devices_are_for_root(place: &Place) -> Result<()> {
     })
 }
 
-fn mknod_refuses_what_exists(place: &Place) -> Result<()> {
-    file(place.at("file"), b"")?;
-    refused(mknod(place.at("file"), FileType::Fifo, 0), Errno::EXIST)?;
-    refused(mknod(place.at("none/x"), FileType::Fifo, 0), Errno::NOENT)?;
-    refused(mknod(place.at("file/x"), FileType::Fifo, 0), Errno::NOTDIR)
-}
-
-fn nodes_have_no_size(place: &Place) -> Result<()> {
-    for kind in [FileType::Fifo, FileType::Socket, FileType::CharacterDevice] {
-        let path = place.at(format!("{kind:?}"));
-        mknod(&path, kind, makedev(1, 3))?;
-        let meta = meta(&path)?;
-        equal((meta.len(), meta.blocks(), meta.nlink()), (0, 0, 1))?;
-        equal(meta.mode() & 0o777, 0o644)?;
-    }
-    Ok(())
+fn a_fifo_cannot_be_synced(place: &Place) -> Result<()> {
+    rustix::fs::mkfifoat(CWD, place.at("fifo"), 0o644.into())?;
+    let fifo = open(place.at("fifo"), OFlags::RDWR)?;
+    refused(rustix::fs::fsync(&fifo), Errno::INVAL)
 }

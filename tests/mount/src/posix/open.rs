@@ -1,7 +1,7 @@
 //! open and creat: what each flag does and what each error means.
 
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use anyhow::Result;
@@ -11,73 +11,26 @@ use rustix::io::Errno;
 use super::expect::*;
 use crate::check::Place;
 use crate::command::run;
-use crate::sys::{ALICE, BOB, with_umask};
+use crate::sys::{ALICE, BOB};
 
 super::statements!("open":
-    creat_makes_an_empty_file_of_the_caller,
-    creat_takes_the_umask_from_the_mode,
-    excl_refuses_whatever_exists,
-    creat_without_excl_opens_what_exists,
     creat_through_a_dangling_link_makes_its_target,
     a_missing_file_or_parent_is_enoent,
     a_directory_cannot_be_opened_for_writing,
     o_directory_wants_a_directory,
     a_trailing_slash_wants_a_directory,
-    nofollow_refuses_a_link,
-    trunc_empties_and_keeps_the_inode,
-    append_writes_at_the_end_whoever_grew_it,
-    the_mode_of_the_descriptor_is_obeyed,
-    a_new_file_is_writable_whatever_its_mode,
     permission_bits_decide_for_owner_group_and_others,
     search_permission_is_needed_on_every_directory,
     making_a_file_needs_write_permission_on_the_directory,
     o_path_gives_no_access_to_content,
     noatime_is_for_the_owner,
     direct_io_reads_what_was_written,
-    a_setgid_directory_hands_its_group_on,
     programs_run_and_are_protected_while_they_do,
+    tmpfile_needs_a_directory_that_may_be_written,
 );
 
 const RW: OFlags = OFlags::RDWR;
 const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::RDWR);
-
-fn creat_makes_an_empty_file_of_the_caller(place: &Place) -> Result<()> {
-    let path = place.at("new");
-    ALICE.run(|| Ok(create(&path, NEW, 0o640)?))?;
-    let meta = meta(&path)?;
-    equal(meta.mode(), 0o100_640)?;
-    equal((meta.uid(), meta.gid()), (ALICE.0, ALICE.0))?;
-    equal((meta.len(), meta.nlink(), meta.blocks()), (0, 1, 0))
-}
-
-fn creat_takes_the_umask_from_the_mode(place: &Place) -> Result<()> {
-    for (umask, asked, due) in [(0, 0o777, 0o777), (0o027, 0o777, 0o750), (0o777, 0o666, 0)] {
-        let path = place.at(format!("{umask:o}"));
-        with_umask(umask, || Ok(create(&path, NEW, asked)?))?;
-        equal(mode(&path)?, due)?;
-    }
-    let path = place.at("special");
-    with_umask(0, || Ok(create(&path, NEW, 0o6755)?))?;
-    equal(mode(&path)?, 0o6755)
-}
-
-fn excl_refuses_whatever_exists(place: &Place) -> Result<()> {
-    file(place.at("file"), b"")?;
-    dir(place.at("dir"))?;
-    symlink("nowhere", place.at("dangling"))?;
-    for name in ["file", "dir", "dangling"] {
-        refused(create(place.at(name), NEW, 0o644), Errno::EXIST)?;
-    }
-    Ok(())
-}
-
-fn creat_without_excl_opens_what_exists(place: &Place) -> Result<()> {
-    let path = place.at("file");
-    file(&path, b"content")?;
-    let again = create(&path, OFlags::CREATE | RW, 0o600)?;
-    equal(content(&again)?, b"content".to_vec())?;
-    equal(mode(&path)?, 0o644)
-}
 
 fn creat_through_a_dangling_link_makes_its_target(place: &Place) -> Result<()> {
     symlink("target", place.at("link"))?;
@@ -121,62 +74,6 @@ fn a_trailing_slash_wants_a_directory(place: &Place) -> Result<()> {
         &[Errno::ISDIR, Errno::NOENT],
     )?;
     gone(place.at("new"))
-}
-
-fn nofollow_refuses_a_link(place: &Place) -> Result<()> {
-    file(place.at("file"), b"")?;
-    symlink("file", place.at("link"))?;
-    refused(open(place.at("link"), RW | OFlags::NOFOLLOW), Errno::LOOP)?;
-    open(place.at("file"), RW | OFlags::NOFOLLOW)?;
-    Ok(())
-}
-
-fn trunc_empties_and_keeps_the_inode(place: &Place) -> Result<()> {
-    let path = place.at("file");
-    file(&path, &noise(1, 20_000))?;
-    chmod(&path, 0o604)?;
-    let before = meta(&path)?;
-    let moved = moved(&path, || Ok(open(&path, RW | OFlags::TRUNC)?))?;
-    equal(moved, BOTH)?;
-    let after = meta(&path)?;
-    equal((after.len(), after.blocks()), (0, 0))?;
-    equal((after.ino(), after.mode()), (before.ino(), before.mode()))
-}
-
-fn append_writes_at_the_end_whoever_grew_it(place: &Place) -> Result<()> {
-    let path = place.at("log");
-    let mut plain = file(&path, b"")?;
-    let mut first = open(&path, OFlags::WRONLY | OFlags::APPEND)?;
-    let mut second = open(&path, OFlags::WRONLY | OFlags::APPEND)?;
-    first.write_all(b"one ")?;
-    second.write_all(b"two ")?;
-    plain.write_all(b"ONE")?;
-    first.write_all(b"three")?;
-    holds(&path, b"ONE two three")?;
-    // On Linux pwrite to such a descriptor appends as well, wherever it points.
-    rustix::io::pwrite(&second, b"!", 0)?;
-    holds(&path, b"ONE two three!")
-}
-
-fn the_mode_of_the_descriptor_is_obeyed(place: &Place) -> Result<()> {
-    let path = place.at("file");
-    file(&path, b"content")?;
-    let reader = open(&path, OFlags::RDONLY)?;
-    let writer = open(&path, OFlags::WRONLY)?;
-    refused(errno((&reader).write(b"x")), Errno::BADF)?;
-    refused(errno((&writer).read(&mut [0; 4])), Errno::BADF)?;
-    refused(rustix::fs::ftruncate(&reader, 0), Errno::INVAL)?;
-    holds(&path, b"content")
-}
-
-fn a_new_file_is_writable_whatever_its_mode(place: &Place) -> Result<()> {
-    let path = place.at("file");
-    ALICE.run(|| {
-        let mut file = create(&path, NEW, 0o000)?;
-        file.write_all(b"written")?;
-        refused(open(&path, OFlags::RDONLY), Errno::ACCESS)?;
-        equal(content(&file)?, b"written".to_vec())
-    })
 }
 
 fn permission_bits_decide_for_owner_group_and_others(place: &Place) -> Result<()> {
@@ -275,22 +172,6 @@ fn direct_io_reads_what_was_written(place: &Place) -> Result<()> {
     equal(rustix::io::pread(&direct, &mut *block, 65_536)?, 0)
 }
 
-fn a_setgid_directory_hands_its_group_on(place: &Place) -> Result<()> {
-    dir(place.at("shared"))?;
-    chown(place.at("shared"), Some(BOB.0), Some(7001))?;
-    chmod(place.at("shared"), 0o2777)?;
-    ALICE.run(|| {
-        create(place.at("shared/file"), NEW, 0o644)?;
-        dir(place.at("shared/sub"))
-    })?;
-    equal(meta(place.at("shared/file"))?.gid(), 7001)?;
-    equal(meta(place.at("shared/sub"))?.gid(), 7001)?;
-    equal(mode(place.at("shared/sub"))?, 0o2755)?;
-    // The caller is not in the group, so the new program file does not get its setgid bit.
-    ALICE.run(|| Ok(create(place.at("shared/prog"), NEW, 0o2755)?))?;
-    equal(mode(place.at("shared/prog"))?, 0o755)
-}
-
 fn programs_run_and_are_protected_while_they_do(place: &Place) -> Result<()> {
     let path = place.at("sleep");
     std::fs::copy("/bin/sleep", &path)?;
@@ -303,4 +184,11 @@ fn programs_run_and_are_protected_while_they_do(place: &Place) -> Result<()> {
     while_running?;
     chmod(&path, 0o644)?;
     refused(errno(Command::new(&path).status()), Errno::ACCESS)
+}
+
+fn tmpfile_needs_a_directory_that_may_be_written(place: &Place) -> Result<()> {
+    let tmp = OFlags::TMPFILE | RW;
+    dir(place.at("d"))?;
+    refused(create(place.at("none"), tmp, 0o644), Errno::NOENT)?;
+    BOB.run(|| refused(create(place.at("d"), tmp, 0o644), Errno::ACCESS))
 }

@@ -45,7 +45,7 @@ macro_rules! programs {
         pub const CHECKS: &[$crate::check::Check] = &[
             $($crate::check::Check {
                 name: concat!("programs::", $program, "::", stringify!($function)),
-                run: $function,
+                run: $crate::check::Body::Place($function),
                 limit_seconds: 600,
             }),+
         ];
