@@ -2,7 +2,6 @@
 #include <rocksdb/c.h>
 #include <rocksdb/env.h>
 #include <rocksdb/utilities/object_registry.h>
-#include <rocksdb/version.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -94,14 +93,6 @@ int RegisterFactories(ObjectLibrary& library, const std::string&) {
 
 // Runs when the library is loaded: linked into a program, or preloaded.
 __attribute__((constructor)) void Register() {
-  std::string built = std::to_string(ROCKSDB_MAJOR) + "." + std::to_string(ROCKSDB_MINOR);
-  std::string found = GetRocksVersionAsString(false);
-  if (found != built) {
-    // Before main: nothing is under way. To go on would be worse: RocksDB takes persimmon:// for another filesystem, or crashes.
-    std::fprintf(stderr, "persimmon: this plugin is for RocksDB %s, the program has %s: build the plugin for that\n",
-                 built.c_str(), found.c_str());
-    std::_Exit(1);
-  }
   RegisterFactories(*ObjectLibrary::Default(), "");
 }
 

@@ -509,7 +509,7 @@ int persimmon_read_batch(const struct persimmon_file *file,
 // `file` is open.
 int persimmon_flush(const struct persimmon_file *file);
 
-// Has what was written to a file so far written to the device soon, and waits for nothing. Nothing is promised of it.
+// Has what was written so far, to this file and others, written to the device soon, and waits for nothing. Nothing is promised of it.
 //
 // # Safety
 // `file` is open.

@@ -11,8 +11,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Dev, Mode, OFlags, major, minor};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
@@ -26,6 +27,8 @@ const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// What the guard writes once it would notice the end of the daemon.
 const READY: &[u8] = b"\n";
+/// How long that may take.
+const PATIENCE_SECONDS: i64 = 10;
 
 /// Starts the guard of the mount with the device number `mount`, for the process of the caller, which has to be its
 /// first thread. Returns when the guard is on guard, and has none of the caller's descriptors any more: `spawn` returns
@@ -42,10 +45,20 @@ pub(crate) fn start(mount: Dev) -> io::Result<()> {
     // Neither the terminal's signals nor a directory are its business.
     command.process_group(0).current_dir("/");
     let guard = command.spawn()?;
-    let mut ready = [0; READY.len()];
-    guard
-        .stdout
-        .map_or(Ok(()), |mut from| from.read_exact(&mut ready))
+    guard.stdout.map_or(Ok(()), await_ready)
+}
+
+/// Waits for what the guard writes. A guard that is stopped, or whose libraries cannot be read, must not keep a mount from being used.
+fn await_ready(mut from: ChildStdout) -> io::Result<()> {
+    let patience = Timespec {
+        tv_sec: PATIENCE_SECONDS,
+        tv_nsec: 0,
+    };
+    let mut waited = [PollFd::new(&from, PollFlags::IN)];
+    if poll(&mut waited, Some(&patience))? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    from.read_exact(&mut [0; READY.len()])
 }
 
 /// The file that aborts the connection of a mount when it is written to. It is of no use, and harms no other mount, once

@@ -1,7 +1,6 @@
 //! The threads that do a volume's background work in production. The engine has none of its own:
 //! it offers steps, which these call, and the simulator calls in tests.
 
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,8 +97,8 @@ struct Signals {
     stopped: bool,
     /// Zones taken for file data so far.
     zones_taken: u64,
-    /// Files whose data is to be written with the next look, though nobody waits for it.
-    to_write: BTreeSet<Ino>,
+    /// Somebody wants staged data written, though it need not be yet.
+    write_back_asked: bool,
 }
 
 impl Stop {
@@ -126,8 +125,8 @@ impl Stop {
         self.wait_while(timeout, |signals| !signals.stopped).stopped
     }
 
-    fn take_to_write(&self) -> BTreeSet<Ino> {
-        std::mem::take(&mut self.lock().to_write)
+    fn take_write_back_asked(&self) -> bool {
+        std::mem::take(&mut self.lock().write_back_asked)
     }
 
     fn zone_taken(&self) {
@@ -284,9 +283,9 @@ impl Background {
         Ok(background)
     }
 
-    /// Has what was written to a file so far written to the device soon. Does not wait for it.
-    pub(crate) fn write_soon(&self, ino: Ino) {
-        self.stop.lock().to_write.insert(ino);
+    /// Has what is staged written back soon. Does not wait for it.
+    pub(crate) fn ask_for_write_back(&self) {
+        self.stop.lock().write_back_asked = true;
     }
 
     /// Ends the work and waits for the steps under way.
@@ -337,6 +336,8 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
     let mut found = Found::Work;
     // What had happened when the last commit began, if it left nothing.
     let mut settled = None;
+    // Until nothing is staged any more, all of it is written back.
+    let mut is_asked = false;
     // When access times were written last because nothing else was left.
     let mut tried = None;
     loop {
@@ -354,14 +355,22 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
         if looks.wait(tick, found) {
             return;
         }
-        let mut written = Ok(Progress::Idle);
-        for ino in stop.take_to_write() {
-            written = written.and(volume.commit_file(ino).map(|()| Progress::Worked));
-        }
-        found = match written.and_then(|_| volume.step(Task::WriteBackIfDue)) {
-            Ok(Progress::Idle) => Found::Nothing,
+        is_asked |= stop.take_write_back_asked();
+        let task = if is_asked {
+            Task::WriteBack
+        } else {
+            Task::WriteBackIfDue
+        };
+        found = match volume.step(task) {
             Ok(Progress::Worked) => Found::Work,
-            Err(error) if survives(vfs, stop, Task::WriteBackIfDue, &error) => Found::Nothing,
+            Ok(Progress::Idle) => {
+                is_asked = false;
+                Found::Nothing
+            }
+            Err(error) if survives(vfs, stop, task, &error) => {
+                is_asked = false;
+                Found::Nothing
+            }
             Err(_) => return,
         };
         let is_settled = settled == Some(volume.activity().count());

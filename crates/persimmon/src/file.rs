@@ -330,13 +330,10 @@ impl File {
         }
     }
 
-    /// Has what was written to the file so far written to the device soon, and waits for nothing. For who writes much and syncs it in the
-    /// end: the sync has less left to do, and less memory is taken meanwhile.
-    pub fn start_write_back(&self) -> Result<()> {
-        self.with(|_, ino, _| {
-            self.open.mounted.write_soon(ino);
-            Ok(())
-        })
+    /// Has what was written so far, to this file and others, written to the device soon, and waits for nothing. For who writes much and
+    /// syncs it in the end: the sync has less left to do, and less memory is taken meanwhile. What is kept of flushes stays kept.
+    pub fn start_write_back(&self) {
+        self.open.mounted.ask_for_write_back();
     }
 
     /// Reads several ranges, each as [`File::read_at`] does, and answers for each by itself. What lies on the device is asked for

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use persimmon_sync::Mutex;
 
 use persimmon_engine::RecoveryReport;
-use persimmon_vfs::{Caller, Ino, Vfs};
+use persimmon_vfs::{Caller, Vfs};
 
 use crate::kept::Keeper;
 use crate::reads::Readers;
@@ -90,10 +90,10 @@ impl Mounted {
         &self.keeper
     }
 
-    /// Has what was written to a file so far written to the device soon.
-    pub(crate) fn write_soon(&self, ino: Ino) {
+    /// Has what is staged written back soon.
+    pub(crate) fn ask_for_write_back(&self) {
         if let Some(background) = &*self.background.lock() {
-            background.write_soon(ino);
+            background.ask_for_write_back();
         }
     }
 

@@ -316,7 +316,7 @@ impl RenameMode {
         let mode = match flags & !libc::RENAME_WHITEOUT {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
-            libc::RENAME_EXCHANGE if !leaves_whiteout => RenameMode::Exchange,
+            libc::RENAME_EXCHANGE => RenameMode::Exchange,
             _ => return Err(Error::Invalid("rename flags")),
         };
         Ok((mode, leaves_whiteout))

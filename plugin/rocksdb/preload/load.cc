@@ -36,10 +36,16 @@ __attribute__((constructor)) void Load() {
     if (found != built) {
       Refuse("this plugin is for RocksDB " + built + ", the program has " + found + ": build the plugin for that");
     }
+  } else if (dlsym(RTLD_DEFAULT, "rocksdb_open") != nullptr) {
+    // Older than that function, or built in a namespace of its own.
+    Refuse("this plugin is for RocksDB " + built + ", the program has another: build the plugin for that");
   }
   Dl_info self;
   if (dladdr(reinterpret_cast<const void*>(&Load), &self) == 0) Refuse("the plugin does not find itself");
-  std::string path(self.dli_fname);
+  // It may have been found by a link that leads elsewhere.
+  char* real = realpath(self.dli_fname, nullptr);
+  std::string path(real != nullptr ? real : self.dli_fname);
+  std::free(real);
   path.replace(path.rfind('/') + 1, std::string::npos, kPlugin);
   // Never closed: RocksDB keeps what it registers.
   void* plugin = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);

@@ -1,37 +1,26 @@
-//! Memory of dropped buffers, kept for the next ones. Process-wide and bounded.
+//! Memory of dropped buffers, kept for the next ones: 32 MiB in the process, and a few small buffers for each thread.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use persimmon_sync::host::Mutex;
 
 use super::Block;
 
-/// Smaller buffers are kept by each thread for itself, a few: reads of single blocks are too many to meet on a lock.
+/// Smaller buffers are left to the allocator, which is good at them.
 pub(super) const BLOCKS_MIN: usize = 16;
-/// Blocks in the small buffers that a thread keeps (256 KiB).
-const SMALL_BLOCKS: usize = 64;
+/// But for those of less than so many blocks. Each thread keeps some for itself: reads of single blocks are too many to meet on a lock.
+const SMALL_MAX: usize = 5;
+/// Buffers of each small size that a thread keeps: 160 KiB in all.
+const SMALL_EACH: usize = 4;
 
 thread_local! {
     static SMALL: RefCell<Small> = const { RefCell::new(Small::new()) };
 }
 
-/// What is kept unless [`set_limit`] says otherwise, in blocks (32 MiB).
-const LIMIT_DEFAULT_BLOCKS: usize = 8192;
+/// Blocks kept at most (32 MiB).
+const LIMIT_BLOCKS: usize = 8192;
 
-static LIMIT_BLOCKS: AtomicUsize = AtomicUsize::new(LIMIT_DEFAULT_BLOCKS);
 static POOL: Mutex<Pool> = Mutex::new(Pool::new());
-
-/// Bounds the memory that is kept, in blocks. Takes effect with the next buffer that is dropped.
-pub fn set_limit(blocks: usize) {
-    LIMIT_BLOCKS.store(blocks, Ordering::Relaxed);
-}
-
-/// Memory that all threads keep together now, in blocks.
-#[must_use]
-pub fn kept_blocks() -> usize {
-    POOL.lock().blocks
-}
 
 /// Kept memory with room for `blocks`. Its contents are old.
 pub(super) fn take(blocks: usize) -> Option<Vec<Block>> {
@@ -45,9 +34,8 @@ pub(super) fn take(blocks: usize) -> Option<Vec<Block>> {
 
 /// Keeps `memory`, or frees it, or frees what was kept longest in its favour.
 pub(super) fn give(memory: Vec<Block>) {
-    let limit = LIMIT_BLOCKS.load(Ordering::Relaxed);
     // A quarter at most for one buffer, so that a giant does not drive out all others.
-    if memory.capacity() == 0 || memory.capacity() > limit / 4 {
+    if memory.capacity() == 0 || memory.capacity() > LIMIT_BLOCKS / 4 {
         return;
     }
     if memory.capacity() < BLOCKS_MIN {
@@ -55,39 +43,28 @@ pub(super) fn give(memory: Vec<Block>) {
         return;
     }
     let mut freed = Vec::new();
-    POOL.lock().give(memory, limit, &mut freed);
+    POOL.lock().give(memory, LIMIT_BLOCKS, &mut freed);
     // Freed here, with the lock released.
     drop(freed);
 }
 
-/// What a thread keeps.
-struct Small {
-    /// By size.
-    free: [Vec<Vec<Block>>; BLOCKS_MIN],
-    blocks: usize,
-}
+/// What a thread keeps, by size.
+struct Small([Vec<Vec<Block>>; SMALL_MAX]);
 
 impl Small {
     const fn new() -> Small {
-        Small {
-            free: [const { Vec::new() }; BLOCKS_MIN],
-            blocks: 0,
-        }
+        Small([const { Vec::new() }; SMALL_MAX])
     }
 
     fn take(&mut self, blocks: usize) -> Option<Vec<Block>> {
-        let memory = self.free.get_mut(blocks)?.pop()?;
-        self.blocks -= blocks;
-        Some(memory)
+        self.0.get_mut(blocks)?.pop()
     }
 
     fn give(&mut self, memory: Vec<Block>) {
-        let blocks = memory.capacity();
-        if self.blocks + blocks <= SMALL_BLOCKS
-            && let Some(free) = self.free.get_mut(blocks)
+        if let Some(kept) = self.0.get_mut(memory.capacity())
+            && kept.len() < SMALL_EACH
         {
-            self.blocks += blocks;
-            free.push(memory);
+            kept.push(memory);
         }
     }
 }

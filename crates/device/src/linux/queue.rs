@@ -80,7 +80,6 @@ struct Read {
 }
 
 /// Who carries a read out.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Ring,
     /// The calling thread, where the wire can do that.

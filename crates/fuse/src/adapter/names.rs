@@ -134,8 +134,9 @@ impl Adapter {
         let (old, new) = call.two_names()?;
         let dirsync = self.dirsync;
         let caller = caller(call.header, 0);
+        let how = RenameMode::from_linux(flags).ok();
         let rename = move |vfs: &Vfs, old: &[u8], new: &[u8]| {
-            match RenameMode::from_linux(flags)? {
+            match how.ok_or(Error::Invalid("rename flags"))? {
                 (mode, true) => {
                     vfs.rename_leaving_whiteout(&caller, (from, old), (to, new), mode)?;
                 }
@@ -143,8 +144,8 @@ impl Adapter {
             }
             sync_parent(vfs, dirsync, to)
         };
-        let held_back = match RenameMode::from_linux(flags) {
-            Ok((RenameMode::Replace, _)) => self.held_back_of_source((from, old), (to, new)),
+        let held_back = match how {
+            Some((RenameMode::Replace, _)) => self.held_back_of_source((from, old), (to, new)),
             // Nothing is replaced.
             _ => None,
         };
