@@ -1,5 +1,5 @@
 //! A victim on its way to being empty. Each step looks at a bounded part of it, or moves a bounded
-//! number of blocks, so that nobody waits for a whole zone, and memory does not grow with zones.
+//! number of blocks, so that ahead of need nobody waits for a whole zone, and memory does not grow with zones.
 
 use std::ops::Bound;
 

@@ -12,32 +12,32 @@ use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
 use crate::zones::{DeviceKind, LastSpare, VictimPolicy};
 
-/// Times that cleaning a victim may win nothing.
+/// Rounds without success before giving up.
 const FRUITLESS_MAX: u32 = 3;
 
-/// Blocks that are worth moving though a zone does not become empty.
+/// Fewer blocks are not worth moving unless the zone becomes empty.
 const PART_MIN: u64 = 32;
 
-/// Of a zone of data, the part that is garbage at least for its being emptied for metadata.
+/// A zone of data is emptied for metadata only if at least this share of it is garbage.
 const RELIEF_SHARE_MIN: u64 = 8;
 
 /// What a round did.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Done {
-    /// Emptied a zone, but for so many blocks.
+    /// Emptied this zone; so many blocks remain.
     Emptied(ZoneId, u32),
     /// Had the log or metadata take another zone.
     Prepared(LastSpare),
 }
 
 impl Reclaimer {
-    /// Wins the spare zone back that users borrowed, or room that they can go on with. The caller holds the cleaning lock.
+    /// Wins back the spare that users borrowed, or enough room for them to go on. The caller holds the cleaning lock.
     pub(crate) fn win_spare_zone(&self) -> Result<()> {
         self.store.zones.wait_for_data_writers();
         self.win_large_zones(|| self.store.zones.in_low_space() && !self.store.zones.can_go_on())
     }
 
-    /// The zone that log and metadata take in turn is won back before there are more changes.
+    /// Wins back the zone that log and metadata share before there are more changes.
     pub(crate) fn keep_a_zone_for_metadata(&self) -> Result<()> {
         let is_short = || self.store.zones.zones_are_missing();
         if is_short() && self.await_resets(is_short) {
@@ -51,9 +51,9 @@ impl Reclaimer {
         Ok(())
     }
 
-    /// Before metadata takes the last zone, what is live in one of its zones has to fit there, behind the checkpoints that
-    /// come meanwhile. Where garbage is in zones of data alone, one of those is emptied first: it makes garbage in the
-    /// others, for leaves are written anew, and a zone more for metadata. This is that one.
+    /// Before metadata takes the last zone, the live pages of one of its zones must fit there, behind the coming checkpoints. If
+    /// they do not, this data zone is emptied first: that rewrites leaves, which makes garbage in zones of metadata, and frees a
+    /// zone.
     fn victim_to_relieve_metadata(&self) -> Option<ZoneStatus> {
         let changed = self.space.changed_pages();
         if !self.store.zones.metadata_is_to_take_last(changed) {
@@ -93,14 +93,13 @@ impl Reclaimer {
             }),
         };
         match done {
-            // Who needs room is told, and this was only for later.
+            // This was a precaution: whoever needs the room is told.
             Err(error) if !error.passes() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Empties zones, each to the end, until it is no longer short of them. As long as there is more room than before it
-    /// goes on.
+    /// Empties whole zones while `is_short`. Each real win of room begins the limits anew.
     fn win_large_zones(&self, is_short: impl Fn() -> bool) -> Result<()> {
         let free = || self.store.zones.free_zones(DeviceKind::Data);
         let mut last = None;
@@ -108,7 +107,7 @@ impl Reclaimer {
         let mut most = self.store.zones.free_blocks(DeviceKind::Data);
         let budget = &self.store.zones.budget;
         let won_min = budget.metadata_zone_blocks / WON_SHARE_MIN + 1;
-        // As many as empty a few zones of metadata: room for what is live in one is missing until it is empty.
+        // Enough rounds for several zones of metadata: one wins nothing until it is empty.
         let rounds_of_zone = budget
             .metadata_zone_blocks
             .div_ceil(self.pages_per_checkpoint() as u64);
@@ -158,7 +157,7 @@ impl Reclaimer {
         let metadata =
             self.cleaner
                 .choose_victim_of(DeviceKind::Data, VictimPolicy::Metadata, &may);
-        // There is room for what is live in any zone of data if cleaning borrows the last spare.
+        // If cleaning borrows the last spare, the live blocks of any zone of data fit.
         let most = data.or_else(|| self.cleaner.most_garbage());
         let wins_more =
             |z: &ZoneStatus| most.is_none_or(|most| self.cleaner.wins_more(z, &most, true));
@@ -171,8 +170,8 @@ impl Reclaimer {
         }
     }
 
-    /// Empties a zone where there is no room for what is live in any: a crash has ended the borrowed zone before it was full.
-    /// Cleaning borrows the zone that log and metadata have in turn, after both have had it if they need it soon.
+    /// Empties a zone where no victim fits, because a crash ended the borrowed zone early. Cleaning borrows the last spare, after log
+    /// or metadata have had it if they need it soon.
     fn empty_into_last(&self) -> Result<Done> {
         let found_at_once = FOUND_MAX as u64;
         match self
@@ -211,7 +210,7 @@ impl Reclaimer {
         emptied
     }
 
-    /// Moves so many blocks of the zone with most garbage to zones that are open: what is left is moved with less room.
+    /// Moves `blocks` of the zone with most garbage into open zones, so that the rest needs less room.
     fn empty_in_part(&self, blocks: u64) -> Result<Done> {
         let victim = self.cleaner.most_garbage().ok_or(Error::NoSpace)?;
         let live = || u64::from(self.store.zones.valid_blocks(victim.zone));
@@ -249,8 +248,8 @@ impl Reclaimer {
         Ok(Done::Emptied(zone, self.store.zones.valid_blocks(zone)))
     }
 
-    /// There is a place for all pages of a zone, or for so many: as many leave it with a checkpoint as memory has room for,
-    /// whatever is usual where zones are short. The fewer checkpoints, the fewer chunks and blocks of the log.
+    /// All pages of the zone, or `most` of them, have a place. One checkpoint takes as many as memory holds: fewer checkpoints write
+    /// fewer chunks and blocks of the log.
     fn empty_of_pages(&self, zone: ZoneId, most: usize) -> Result<()> {
         let pages = self.store.move_metadata_from(zone);
         for page in pages

@@ -1,19 +1,15 @@
-//! Large zones: each is worth many journals and checkpoints, and a drive has few of them. What such a volume keeps for
-//! itself is reckoned by the room that is left in the zones it has open, and not in zones: it has one for the log, as many
-//! as metadata fills, and two spare ones.
+//! Large zones: each holds many journals and checkpoints, and a drive has few of them. So such a volume counts the room in
+//! its open zones, and not zones. It keeps one zone for the log, as many as metadata fills, and spare ones.
 //!
-//! - The first is for the log and for metadata in turn. Whichever is at the end of its zone takes it, and what was live in
-//!   the old zone goes to the new one, which makes the old one spare. Both are candidates of the log, so that it can be
-//!   either's again. The log leaves its zone while there is enough left of it for all the checkpoints that empty a zone of
-//!   metadata.
-//! - The second is for data. As long as others are free nobody takes it but cleaning, which fills it with what is live in a
-//!   victim. When no other is left ([`Zones::in_low_space`]) users may fill what is open, to the end; and the spare one
-//!   too, once nothing else is open, but no further than that what is live in the zone with most garbage
-//!   still fits behind it ([`Zones::checkout_in_low_space`]): that is moved there then, and its zone is the spare one.
+//! - Log and metadata use the first spare in turn. Whichever fills its zone takes the spare; what is live in the old zone
+//!   follows, and the old zone becomes the spare. Both are candidates of the log; a volume of which some zones are not has one
+//!   more that only the log takes. The log leaves its zone while it still holds all checkpoints that empty a zone of metadata.
+//! - Only cleaning takes the second while others are free. In low space ([`Zones::in_low_space`]) users fill the open zones,
+//!   then borrow it, but stop while the live blocks of the best victim still fit behind theirs
+//!   ([`Zones::checkout_in_low_space`]). Cleaning moves those there, and the victim becomes the spare.
 //!
-//! Whoever overwrites from the beginning to the end fills the spare zone with what makes another one reclaimable, and moves
-//! nothing. Where garbage is everywhere a zone has some all the same: a full volume has so much room
-//! ([`Large::slack_blocks`]) that the one with most garbage wins more than its summaries take.
+//! Sequential overwriting empties another zone while it fills the spare, so nothing moves. Where garbage is even,
+//! [`Large::slack_blocks`] makes sure that the best victim wins more than its summaries take.
 
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
@@ -31,7 +27,7 @@ const SPARE_ZONES: u32 = 2;
 /// Pages that may be dirty where zones are short, and blocks of the journal, are this part of a large zone at most.
 const DIRTY_SHARE: u64 = 16;
 const JOURNAL_SHARE: u64 = 16;
-/// And what is left in the log's zone when it is time to leave it.
+/// [`Large::log_blocks_least`] is at most this share of a zone.
 const LOG_SHARE: u64 = 2;
 /// With fewer zones than these they are reckoned with as large ones: the dozen that other volumes reserve would be a good part of them.
 /// Measured with 128 zones of 12 MiB of which 85 % are live: 4.1 blocks are sent for one that is written, and 5.3 the other way.
@@ -41,16 +37,16 @@ const FEW_BLOCKS: u64 = 2560;
 /// Blocks staged in low-space mode, and the part of a zone that they may be.
 const STAGED_BLOCKS_MAX: u64 = 8192;
 const STAGED_SHARE: u64 = 16;
-/// Blocks of pages for each 10,000 blocks of files that were all overwritten one by one, in no order: a leaf has 322 extents
-/// of single blocks at most, and half of that at least, and takes a block.
+/// Blocks of pages for each 10,000 blocks of files that were overwritten singly at random: a leaf takes a block and holds 161 to
+/// 322 extents.
 const SCATTERED_PAGES: u64 = 65;
 /// Of a zone, the part in eighths that metadata fills: the rest is room for the checkpoints between two times that
 /// it is emptied.
 const METADATA_EIGHTHS: u64 = 7;
 /// Of what metadata may fill, the part that is not for the pages of what is scattered, at least.
 const METADATA_SHARE_MORE: u64 = 4;
-/// Blocks of the log that a checkpoint takes which moves pages out of a zone, and one more for so many pages that there are:
-/// the footer tells where the chunks of their table are.
+/// Blocks of the log that a checkpoint takes when it moves pages out of a zone. It takes one more for each
+/// [`PAGES_PER_FOOTER_BLOCK`], because the footer lists the chunks of the MAT.
 const FOOTER_BLOCKS: u64 = 8;
 const PAGES_PER_FOOTER_BLOCK: u64 = 100_000;
 /// What is moved takes a summary for so many blocks at most, and so many when checkpoints complete them, or zones end.
@@ -62,7 +58,7 @@ const USERS_SUMMARIES: u64 = 32;
 const WON_MIN: u64 = 96;
 /// Checkpoints that may come before what is live in a zone of metadata is moved to the last one.
 const CHECKPOINTS_BEFORE: u64 = 2;
-/// Zones with most garbage that are looked at for the one with least that is live.
+/// Among this many zones with most garbage, users leave room for the one with fewest live blocks.
 const LOOKED_AT: usize = 8;
 
 /// What is reserved where zones are large.
@@ -138,7 +134,7 @@ impl Large {
     }
 }
 
-/// What the zone is for that log and metadata have in turn, where nothing else is left to cleaning.
+/// What must happen to the last spare, that of log and metadata, before cleaning may borrow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastSpare {
     /// There is none.
@@ -217,7 +213,7 @@ impl Zones {
             }
             let is_written = table.someone_writes(Role::Data);
             let open = table.unwritten_blocks();
-            // What is written to has room of which nobody knows.
+            // How much room a zone has while somebody writes to it, nobody knows.
             if open > 0 && !(is_borrowed && is_written) {
                 let blocks = if is_borrowed {
                     table.blocks_before_best(open)
@@ -317,7 +313,7 @@ impl Zones {
         }
     }
 
-    /// Whether the log needs another zone soon: who takes what it would need waits until it has it.
+    /// Whether the log needs another zone soon. Then users borrow none.
     fn log_is_short(&self, table: &Table) -> bool {
         let large = self.budget.large.as_ref();
         large.is_some_and(|large| table.counts.log_blocks_left < large.log_blocks_least)
@@ -361,8 +357,8 @@ impl Zones {
         blocks.saturating_add(before) < self.budget.metadata_zone_blocks
     }
 
-    /// What the zone is for that log and metadata have in turn; if cleaning may take it, cleaning borrows it
-    /// until [`Zones::return_last_spare`]. So many blocks are moved in one order.
+    /// Tells who needs the last spare first. If nobody does, cleaning borrows it until [`Zones::return_last_spare`]. Cleaning sorts
+    /// `found_at_once` blocks at a time.
     pub(crate) fn borrow_last_spare(&self, found_at_once: u64, changed: Pages) -> LastSpare {
         let mut table = self.indexed();
         let left = u64::from(table.counts.metadata_blocks_left);
@@ -450,7 +446,7 @@ impl Zones {
     /// Blocks of metadata that the checkpoint takes with which the log leaves its zone.
     fn checkpoints_of_log(&self, large: &Large, free: u32, changed: Pages) -> u64 {
         let pages = self.budget.next_checkpoint_blocks(changed);
-        // Others may change pages meanwhile, or the power be cut, and then it takes another.
+        // Others may change pages meanwhile, or the power may fail: two checkpoints then.
         if free < large.spare_zones {
             2 * pages.max(large.checkpoint_blocks)
         } else {
@@ -466,7 +462,7 @@ impl Zones {
 }
 
 impl Table {
-    /// Room that it takes to empty the data zone with most garbage; more than there is if none has any.
+    /// Room that it takes to empty the data zone with fewest live blocks, of those with most garbage; more than there is if none has any.
     fn needed_for_best(&self) -> u64 {
         let zones = self.victim_index.by_garbage().take(LOOKED_AT);
         let live = zones.filter_map(|(garbage, zone)| {
@@ -477,8 +473,8 @@ impl Table {
         least.map_or(u64::MAX, |live| needed_for(live.into()))
     }
 
-    /// Blocks that users may write to so much room that it can still be done then: with their summaries, one of which may
-    /// be flushed for each write.
+    /// Blocks that users may write into `room` and still leave space to empty that zone. Counts their summaries: each write may flush
+    /// one.
     fn blocks_before_best(&self, room: u64) -> u64 {
         let left = room.saturating_sub(self.needed_for_best().saturating_add(USERS_SUMMARIES));
         left - left.div_ceil(BLOCKS_PER_SUMMARY)

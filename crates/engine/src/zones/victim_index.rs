@@ -312,7 +312,7 @@ impl Zones {
         table
     }
 
-    /// VictimIndex all zones as they are now; from here on those that are touched.
+    /// Indexes all zones as they are now; from here on those that are touched.
     pub(super) fn index_all(&self, table: &mut Table) {
         self.touched.take();
         let zones = table.entries.zones();

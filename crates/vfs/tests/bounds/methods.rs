@@ -14,6 +14,7 @@ const NOT_MEASURED: &[(&str, &str)] = &[
     ("hold_back", "sorts what it is given, once in an opening"),
     ("held_back", "a reference"),
     ("write_promised", "is `write`, with room set aside before"),
+    ("rename_leaving_whiteout", "is `rename`, and makes an inode"),
 ];
 
 /// A new request is measured too, or it is said here why not.
