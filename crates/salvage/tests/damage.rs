@@ -8,7 +8,9 @@ mod support;
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::table::Role;
 use persimmon_salvage::Lost;
-use support::{Fs, Tree, assert_log_alone_lost, assert_told, intact, recovered, tree};
+use support::{
+    Fs, Tree, assert_log_alone_lost, assert_told, intact, recovered, recovered_if_any, tree,
+};
 
 fn full(seed: u64) -> (Fs, Tree) {
     let mut fs = Fs::new(seed);
@@ -65,6 +67,36 @@ fn of_a_lost_metadata_zone_what_differs_is_told() {
         hurt += usize::from(!losses.is_empty());
     }
     assert!(hurt > 0);
+}
+
+/// Each block of metadata, with the whole log: one of them has the root's inode, and others have names in it.
+#[test]
+fn of_each_damaged_metadata_block_the_copy_is_sound() {
+    let mut fs = Fs::new(16);
+    for number in 0..250 {
+        let name = format!("{number:0>200}");
+        fs.file(persimmon_vfs::ROOT, &name, 100);
+    }
+    fs.checkpoint();
+    let log = fs.zones(Role::Log);
+    let mut attributes = 0;
+    for zone in fs.zones(Role::Metadata) {
+        for block in 1..100 {
+            let device = fs.without(&log);
+            // And the pages that the new volume had.
+            for block in (1..8).chain([block]) {
+                device.corrupt(zone, block, 100, 0x10);
+            }
+            let Some((_, _, losses)) = recovered_if_any(&device) else {
+                continue;
+            };
+            let is_root = |loss: &&persimmon_salvage::Loss| {
+                (loss.ino, loss.lost) == (persimmon_vfs::ROOT.0, Lost::Attributes)
+            };
+            attributes += losses.iter().filter(is_root).count();
+        }
+    }
+    assert!(attributes > 0, "the root's inode was never lost");
 }
 
 #[test]

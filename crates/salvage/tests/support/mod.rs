@@ -12,7 +12,7 @@ use persimmon_engine::{Error, FormatOptions, Task, Volume, ZoneStatus};
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::table::Role;
 use persimmon_inspect::salvage::rebuild;
-use persimmon_inspect::{CheckOptions, check};
+use persimmon_inspect::{CheckOptions, InspectError, check};
 use persimmon_salvage::{Loss, Lost, Recovered, recover};
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{Caller, Clock, Handle, Ino, Listing, Options, ROOT, Vfs, WriteFlags};
@@ -385,7 +385,15 @@ fn thing(vfs: &Vfs, ino: Ino) -> Thing {
 
 /// Recovers a broken device to a new one; the copy is mounted, and sound.
 pub fn recovered(broken: &SimDevice) -> (Vfs, Recovered, Vec<Loss>) {
-    let rebuilt = rebuild(broken, &mut |_, _, _| {}).unwrap();
+    recovered_if_any(broken).unwrap()
+}
+
+/// The same, if a page of metadata is left.
+pub fn recovered_if_any(broken: &SimDevice) -> Option<(Vfs, Recovered, Vec<Loss>)> {
+    let rebuilt = match rebuild(broken, &mut |_, _, _| {}) {
+        Err(InspectError::NoCheckpoint { .. }) => return None,
+        rebuilt => rebuilt.unwrap(),
+    };
     let device = Arc::new(SimDevice::new(config()));
     format(&device, "new");
     let (volume, _) = Volume::open(
@@ -415,7 +423,7 @@ pub fn recovered(broken: &SimDevice) -> (Vfs, Recovered, Vec<Loss>) {
     let report = check(&*device as &dyn ZonedDevice, &options, &mut |_| {}).unwrap();
     assert!(report.is_clean(), "{:#?}", report.findings);
     assert_eq!(told.losses, losses.len() as u64);
-    (mount(&device), told, losses)
+    Some((mount(&device), told, losses))
 }
 
 /// Regular files of `truth` that `copy` has as they were, out of how many.
