@@ -27,7 +27,7 @@ impl Fault {
 }
 
 /// What is answered of what was left out.
-pub(crate) trait LeftOut {
+pub trait LeftOut {
     /// Nothing was wrong with it.
     const LEFT_OUT: Self;
 }

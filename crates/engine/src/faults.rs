@@ -2,6 +2,8 @@
 //! `deliberate-faults` every check here is `false` when it is compiled; with it a thread makes the
 //! one mistake that it asked for.
 
+use persimmon_device::faults::LeftOut;
+
 /// One mistake. Each stands at the one place of the code that its name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -140,20 +142,6 @@ impl Fault {
 /// What is right, or `wrong` where this mistake is made.
 pub(crate) fn instead<T>(mistake: Fault, wrong: T, right: T) -> T {
     if fault(mistake) { wrong } else { right }
-}
-
-/// What is answered of what was left out.
-pub trait LeftOut {
-    /// Nothing was wrong with it.
-    const LEFT_OUT: Self;
-}
-
-impl LeftOut for () {
-    const LEFT_OUT: () = ();
-}
-
-impl<E> LeftOut for Result<(), E> {
-    const LEFT_OUT: Result<(), E> = Ok(());
 }
 
 /// Does what is right, but not where the mistake is to leave it out.

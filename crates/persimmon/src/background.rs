@@ -361,16 +361,12 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
         } else {
             Task::WriteBackIfDue
         };
-        found = match volume.step(task) {
+        let step = volume.step(task);
+        is_asked &= matches!(step, Ok(Progress::Worked));
+        found = match step {
+            Ok(Progress::Idle) => Found::Nothing,
             Ok(Progress::Worked) => Found::Work,
-            Ok(Progress::Idle) => {
-                is_asked = false;
-                Found::Nothing
-            }
-            Err(error) if survives(vfs, stop, task, &error) => {
-                is_asked = false;
-                Found::Nothing
-            }
+            Err(error) if survives(vfs, stop, task, &error) => Found::Nothing,
             Err(_) => return,
         };
         let is_settled = settled == Some(volume.activity().count());

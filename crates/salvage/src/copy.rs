@@ -147,12 +147,8 @@ impl<'a, 'd> Copy<'a, 'd> {
 
     fn begin_with(&mut self, ino: Ino, found: Option<Inode>) -> Result<Current> {
         let losses_before = self.recovered.losses;
-        let node = self.content.node(ino);
-        // No name tells what the root is.
-        let known = node.map_or(8, |node| node.file_type);
-        let file_type = u32::from(if ino == ROOT { 4 } else { known });
         let mut inode = found.unwrap_or(Inode {
-            mode: file_type << 12 | if file_type == 4 { 0o700 } else { 0o600 },
+            mode: self.content.mode_without_inode(ino),
             atime: self.now,
             mtime: self.now,
             ctime: self.now,

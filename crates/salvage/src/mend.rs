@@ -314,9 +314,7 @@ impl Mend<'_, '_> {
 
     /// An inode for what has lost its own.
     fn make_inode(&mut self, ino: Ino) -> Result<()> {
-        let known = self.content.node(ino).map_or(8, |node| node.file_type);
-        let file_type = if ino == ROOT { 4 } else { known };
-        let mode = u32::from(file_type) << 12 | if file_type == 4 { 0o700 } else { 0o600 };
+        let mode = self.content.mode_without_inode(ino);
         let mut size = 0;
         let blocks = self.content.stray_blocks();
         if let Some(((_, last), _)) = blocks.range((ino, 0)..=(ino, FILE_BLOCKS_END - 1)).last() {
@@ -336,7 +334,7 @@ impl Mend<'_, '_> {
         }
         let inode = Inode {
             mode,
-            size: if file_type == 8 {
+            size: if mode >> 12 == 8 {
                 size.min(SIZE_MAX)
             } else {
                 0

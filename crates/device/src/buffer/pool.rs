@@ -6,9 +6,10 @@ use persimmon_sync::host::Mutex;
 
 use super::Block;
 
-/// Smaller buffers are left to the allocator, which is good at them.
+/// The pool has no smaller buffers: the allocator is good at them.
 pub(super) const BLOCKS_MIN: usize = 16;
-/// But for those of less than so many blocks. Each thread keeps some for itself: reads of single blocks are too many to meet on a lock.
+/// Buffers of fewer blocks than this are kept by each thread for itself: reads of single blocks are so many that they would contend for
+/// the pool's lock.
 const SMALL_MAX: usize = 5;
 /// Buffers of each small size that a thread keeps: 160 KiB in all.
 const SMALL_EACH: usize = 4;

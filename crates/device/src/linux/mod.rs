@@ -1,7 +1,7 @@
 //! What the back ends for real drives have in common: commands queued by zone, transfers through
 //! io_uring, zone management, limits, and what errors mean. In what they differ is a [`Port`].
 //!
-//! Who waits for a read of a file or block device reads it itself; all else goes through the ring.
+//! A thread that waits for a read of a file or block device does that read itself. Everything else goes through the ring.
 //! One thread collects what has completed, and sends what waited for it. Reports are calls that the
 //! calling thread waits for, and so is zone management where it waits anyway; a reset or finish that is
 //! only started is left to one of a few threads, for the kernel has no other way to do several at a time.

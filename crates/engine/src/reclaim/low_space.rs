@@ -24,7 +24,7 @@ const RELIEF_SHARE_MIN: u64 = 8;
 /// What a round did.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Done {
-    /// Emptied this zone; so many blocks remain.
+    /// Emptied this zone, of which so many blocks are still live.
     Emptied(ZoneId, u32),
     /// Had the log or metadata take another zone.
     Prepared(LastSpare),
@@ -93,7 +93,7 @@ impl Reclaimer {
             }),
         };
         match done {
-            // This was a precaution: whoever needs the room is told.
+            // This was a precaution. A caller that needs the room gets the error later.
             Err(error) if !error.passes() => Err(error),
             _ => Ok(()),
         }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use persimmon_device::Buffer;
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
-use persimmon_format::inode::Inode;
+use persimmon_format::inode::{Inode, ROOT};
 use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
@@ -267,6 +267,14 @@ impl<'d> Content<'_, 'd> {
     #[must_use]
     pub fn node(&self, ino: Ino) -> Option<&Node> {
         self.nodes.find(ino)
+    }
+
+    /// Type and permissions for what has lost its own inode. The type is what its name says; the root has no name.
+    #[must_use]
+    pub fn mode_without_inode(&self, ino: Ino) -> u32 {
+        let known = self.node(ino).map_or(8, |node| node.file_type);
+        let file_type = if ino == ROOT { 4 } else { known };
+        u32::from(file_type) << 12 | if file_type == 4 { 0o700 } else { 0o600 }
     }
 }
 
