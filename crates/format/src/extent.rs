@@ -1,7 +1,7 @@
 //! Extents: where parts of files are.
 
 use crate::codec::{Put, Reader};
-use crate::packed::{self, PackUnits, Packed};
+use crate::packed::{self, CompressedFrame, Packed};
 use crate::{Addr, BLOCK_SIZE, Result};
 
 /// Blocks one frame may have (1 MiB).
@@ -17,6 +17,7 @@ const INLINE: u8 = 2;
 const RESERVED: u8 = 3;
 const COMPRESSED: u8 = 4;
 const PACKED: u8 = 5;
+const PACKED_FRAME: u8 = 6;
 
 /// The value of an extent key, whose item is the first file block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,17 +39,18 @@ pub enum Extent {
     /// One block's content as an LZ4 block, less than a block long, on its way into a packed
     /// extent. Bytes: tag 4, compressed content.
     Compressed(Vec<u8>),
-    /// One block's content as a packed extent. Bytes: tag 5, packed extent as in [`crate::packed`].
+    /// Blocks of a compressed frame. Bytes: tag 5 if it is all of a frame of one LZ4 block, else 6; packed extent as in
+    /// [`crate::packed`].
     Packed(Packed),
 }
 
 impl Extent {
-    /// Where it lies on the device, and how much it takes there, if it does.
+    /// Where it lies on the device, if it does: of a packed extent where its frame begins.
     #[must_use]
-    pub fn on_device(&self) -> Option<(Addr, PackUnits)> {
+    pub fn addr(&self) -> Option<Addr> {
         match self {
-            Extent::Frame { addr, crcs } => Some((*addr, PackUnits::of_blocks(crcs.len() as u64))),
-            Extent::Packed(packed) => Some((packed.addr, packed.pack_units())),
+            Extent::Frame { addr, .. } => Some(*addr),
+            Extent::Packed(packed) => Some(packed.addr),
             Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => None,
         }
     }
@@ -60,7 +62,8 @@ impl Extent {
             Extent::Frame { crcs, .. } => 9 + 4 * crcs.len(),
             Extent::Inline(bytes) | Extent::Compressed(bytes) => 1 + bytes.len(),
             Extent::Reserved { .. } => 5,
-            Extent::Packed(_) => 1 + packed::LEN,
+            Extent::Packed(packed) if packed.is_short() => 1 + packed::BLOCK_LEN,
+            Extent::Packed(_) => 1 + packed::FRAME_LEN,
         }
     }
 
@@ -82,7 +85,8 @@ impl Extent {
     pub fn blocks(&self) -> u64 {
         match self {
             Extent::Frame { crcs, .. } => crcs.len() as u64,
-            Extent::Inline(_) | Extent::Compressed(_) | Extent::Packed(_) => 1,
+            Extent::Inline(_) | Extent::Compressed(_) => 1,
+            Extent::Packed(packed) => packed.blocks.into(),
             Extent::Reserved { blocks } => u64::from(*blocks),
         }
     }
@@ -95,19 +99,18 @@ impl Extent {
             .is_some_and(|end| end <= FILE_BLOCKS_END)
     }
 
-    /// Share in `st_blocks`, in units of 512 bytes.
+    /// Share in `st_blocks`, in units of 512 bytes. Of a packed extent, if the file has nothing else of its frame.
     #[must_use]
     pub fn sectors(&self) -> u64 {
         match self {
             Extent::Inline(bytes) | Extent::Compressed(bytes) => (bytes.len() as u64).div_ceil(512),
             // As it was before it was packed: packing is no change of the file.
-            Extent::Packed(packed) => u64::from(packed.len).div_ceil(512),
+            Extent::Packed(packed) => packed.stored(packed.blocks.into()).sectors,
             other => other.blocks() * (BLOCK_SIZE as u64 / 512),
         }
     }
 
-    /// The part of it from its `skip`-th block on, `take` blocks long. An extent of one block is
-    /// returned whole.
+    /// The part of it from its `skip`-th block on, `take` blocks long. One whose content is inline is returned whole.
     #[must_use]
     pub fn part(&self, skip: u64, take: u64) -> Extent {
         match self {
@@ -119,7 +122,8 @@ impl Extent {
                     crcs: crcs[start..end].to_vec(),
                 }
             }
-            Extent::Inline(_) | Extent::Compressed(_) | Extent::Packed(_) => self.clone(),
+            Extent::Inline(_) | Extent::Compressed(_) => self.clone(),
+            Extent::Packed(packed) => Extent::Packed(packed.part(skip, take)),
             Extent::Reserved { blocks } => Extent::Reserved {
                 blocks: u64::from(*blocks).saturating_sub(skip).min(take) as u32,
             },
@@ -158,7 +162,11 @@ impl Extent {
                 out.put(bytes);
             }
             Extent::Packed(packed) => {
-                out.put_u8(PACKED);
+                out.put_u8(if packed.is_short() {
+                    PACKED
+                } else {
+                    PACKED_FRAME
+                });
                 packed.put(out);
             }
         }
@@ -171,6 +179,7 @@ impl Extent {
             FRAME => (bytes.len().saturating_sub(9) / 4) as u64,
             INLINE | COMPRESSED | PACKED => 1,
             RESERVED => u64::from(r.u32()?),
+            PACKED_FRAME => Packed::read(&mut r)?.blocks.into(),
             tag => return Err(r.bad("tag", tag.into())),
         })
     }
@@ -203,10 +212,11 @@ impl Extent {
                 Extent::Reserved { blocks }
             }
             COMPRESSED => {
-                let len = packed::checked_len(&r, r.remaining() as u64)?;
-                Extent::Compressed(r.bytes(len.into())?.to_vec())
+                let len = CompressedFrame::checked_len(&r, r.remaining() as u64, 1)?;
+                Extent::Compressed(r.bytes(len as usize)?.to_vec())
             }
-            PACKED => Extent::Packed(Packed::read(&mut r)?),
+            PACKED => Extent::Packed(Packed::read_short(&mut r)?),
+            PACKED_FRAME => Extent::Packed(Packed::read(&mut r)?),
             tag => return Err(r.bad("tag", tag.into())),
         };
         r.end()?;

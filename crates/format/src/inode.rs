@@ -1,7 +1,7 @@
 //! Inodes.
 
 use crate::codec::{Put, Reader};
-use crate::{Ino, Lifetime, Result};
+use crate::{Compression, Ino, Lifetime, Result};
 
 /// The root directory's inode number.
 pub const ROOT: Ino = Ino(1);
@@ -102,6 +102,8 @@ pub struct Inode {
     pub parent: Ino,
     /// Write lifetime hint, see [`crate::Lifetime::stored`].
     pub lifetime: u8,
+    /// How what is written to it is compressed, or to what is made in it; see [`crate::Compression::stored`].
+    pub compression: u8,
     /// Bytes of the names of its extended attributes, each with the zero byte that ends it in a list. So setting one need
     /// not look at all others to keep them within [`crate::name::XATTR_NAMES_MAX`].
     pub xattr_names: u32,
@@ -116,6 +118,9 @@ pub const FLAG_XATTRS: u32 = 1;
 /// Set once space was set aside for blocks of the file, and left set: what is written to them takes whole blocks, so that the
 /// space stays theirs.
 pub const FLAG_PREALLOCATED: u32 = 2;
+
+/// Bit of the mask of an inode in a record.
+const COMPRESSION_TOLD: u8 = 8;
 
 /// Largest size, bytes: what an `off_t` holds.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
@@ -157,6 +162,12 @@ impl Inode {
         Lifetime::from_stored(self.lifetime)
     }
 
+    /// How it is to be compressed, if that was told.
+    #[must_use]
+    pub fn compression(&self) -> Option<Compression> {
+        Compression::from_stored(self.compression)
+    }
+
     /// As stored.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -173,7 +184,7 @@ impl Inode {
             time.put(&mut out);
         }
         out.put_u64(self.parent.0);
-        out.put(&[self.lifetime, 0, 0, 0]);
+        out.put(&[self.lifetime, self.compression, 0, 0]);
         out.put_u32(self.xattr_names);
         out
     }
@@ -196,12 +207,13 @@ impl Inode {
             btime: Timestamp::read(&mut r)?,
             parent: Ino(r.u64()?),
             lifetime: r.u8()?,
+            compression: r.u8()?,
             xattr_names: 0,
         };
         if inode.size > SIZE_MAX {
             return Err(r.bad("size", inode.size));
         }
-        r.bytes(3)?;
+        r.bytes(2)?;
         inode.xattr_names = r.u32()?;
         r.end()?;
         Ok(inode)
@@ -209,7 +221,7 @@ impl Inode {
 
     /// Appends it as in a redo record, where most fields are small or repeat each other: mode, uid,
     /// gid, nlink, size, sectors, rdev, flags, parent, lifetime, xattr_names (varints), mask (u8: 1, 2, 4 set
-    /// where mtime, ctime, btime equal the time before them), atime, and of the others those that
+    /// where mtime, ctime, btime equal the time before them, 8 where a compression was told), compression (u8), if told, atime, and of the others those that
     /// do not (seconds as varint with the sign in the lowest bit, nanoseconds as u32).
     pub(crate) fn put_short(&self, out: &mut Vec<u8>) {
         for field in [
@@ -228,12 +240,16 @@ impl Inode {
             out.put_varint(field);
         }
         let times = [self.atime, self.mtime, self.ctime, self.btime];
-        let mask = times
+        let mask: u8 = times
             .windows(2)
             .enumerate()
             .map(|(at, pair)| u8::from(pair[0] == pair[1]) << at)
             .sum();
-        out.put_u8(mask);
+        if self.compression == 0 {
+            out.put_u8(mask);
+        } else {
+            out.put(&[mask | COMPRESSION_TOLD, self.compression]);
+        }
         self.atime.put_short(out);
         for pair in times.windows(2).filter(|pair| pair[0] != pair[1]) {
             pair[1].put_short(out);
@@ -260,8 +276,14 @@ impl Inode {
         inode.lifetime = u8::try_from(lifetime).map_err(|_| r.bad("lifetime", lifetime))?;
         inode.xattr_names = r.varint_u32("xattr_names")?;
         let mask = r.u8()?;
-        if mask >= 8 {
+        if mask >= 2 * COMPRESSION_TOLD {
             return Err(r.bad("mask", mask.into()));
+        }
+        if mask & COMPRESSION_TOLD != 0 {
+            inode.compression = r.u8()?;
+            if inode.compression == 0 {
+                return Err(r.bad("compression", 0));
+            }
         }
         inode.atime = Timestamp::read_short(r)?;
         let mut before = inode.atime;

@@ -5,6 +5,7 @@
 
 pub mod checksum;
 mod codec;
+pub mod compression;
 pub mod container;
 pub mod device_label;
 pub mod envelope;
@@ -27,6 +28,7 @@ pub mod table;
 pub mod zone_header;
 
 pub use checksum::VolumeKey;
+pub use compression::Compression;
 pub use error::{FormatError, Result};
 pub use ids::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, PageId, SnapshotId, ZoneId};
 pub use key::{Key, KeyKind};

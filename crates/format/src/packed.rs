@@ -1,14 +1,22 @@
-//! Packed extents: compressed blocks of files, several in a block of the device.
+//! Packed extents: compressed frames of files, which share blocks of the device.
 //!
-//! A packed extent is one file block as an LZ4 block (no frame). On the device it begins at a multiple of
-//! [`PACK_UNIT`] bytes and takes whole packing units; it may go on in the next block. What zones hold is
+//! A compressed frame is 1 to [`FRAME_BLOCKS_MAX`] blocks of a file, compressed together. On the device it begins at a
+//! multiple of [`PACK_UNIT`] bytes and takes whole packing units; it may go on in the next blocks. What zones hold is
 //! counted in packing units, so that a zone is empty exactly when nothing lives in it.
+//!
+//! A packed extent is what a file still has of such a frame. When the file overwrites a part of it, two extents may be left
+//! that name the same frame, always in the file blocks that it was written for. So all of them are found by a look at those
+//! blocks, and the frame is counted once: see [`Packed::stored`].
 
 use std::iter::Sum;
 use std::ops::AddAssign;
 
 use crate::codec::{Put, Reader};
-use crate::{Addr, BLOCK_SIZE, Result, checksum};
+use crate::compression::Codec;
+use crate::{Addr, BLOCK_SIZE, Ino, Result, checksum};
+
+/// File blocks that one compressed frame may have (128 KiB).
+pub const FRAME_BLOCKS_MAX: usize = 32;
 
 /// Bytes that packed extents are aligned to and counted in.
 pub const PACK_UNIT: usize = 16;
@@ -68,32 +76,174 @@ impl Sum for PackUnits {
     }
 }
 
-/// Bytes of a packed extent as an extent's value, after the tag.
-pub(crate) const LEN: usize = 18;
+/// Bytes of a packed extent of a whole frame of one LZ4 block as an extent's value, after the tag.
+pub(crate) const BLOCK_LEN: usize = 18;
+/// Bytes of any other one.
+pub(crate) const FRAME_LEN: usize = 21;
 
-/// A compressed block among others. Bytes: address 0..8, packing unit in the block 8, file blocks 9 (1;
-/// up to 32 are reserved), compressed bytes 10..14, CRC-32C of them 14..18.
+/// A compressed frame, wherever it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Packed {
-    /// Block that it begins in.
-    pub addr: Addr,
-    /// Where in that block, in packing units.
-    pub unit: u8,
-    /// Compressed bytes: at least one, less than a block.
-    pub len: u16,
-    /// CRC-32C of the compressed bytes.
+pub struct CompressedFrame {
+    /// How it was compressed.
+    pub codec: Codec,
+    /// Blocks of the file that it gives, 1 to [`FRAME_BLOCKS_MAX`].
+    pub blocks: u8,
+    /// Compressed bytes: at least one, fewer than it gives.
+    pub len: u32,
+    /// CRC-32C of them.
     pub crc: u32,
 }
 
-impl Packed {
-    /// The packed extent that begins at byte `at`, a multiple of [`PACK_UNIT`], of the blocks from `addr` on.
+impl CompressedFrame {
+    /// The frame of `blocks` blocks that was compressed to these bytes.
     #[must_use]
-    pub fn at(addr: Addr, at: usize, compressed: &[u8]) -> Packed {
+    pub fn of(codec: Codec, blocks: u8, compressed: &[u8]) -> CompressedFrame {
+        CompressedFrame {
+            codec,
+            blocks,
+            len: compressed.len() as u32,
+            crc: checksum::data_block(compressed),
+        }
+    }
+
+    /// One block as LZ4 has it. Such frames may lie inline in the tree before they are packed.
+    #[must_use]
+    pub fn of_block(compressed: &[u8]) -> CompressedFrame {
+        CompressedFrame::of(Codec::Lz4, 1, compressed)
+    }
+
+    /// Whether it is one block as LZ4 has it, for which extents and summary entries have a shorter form.
+    pub(crate) fn is_of_block(&self) -> bool {
+        self.codec == Codec::Lz4 && self.blocks == 1
+    }
+
+    /// Packing units it takes.
+    #[must_use]
+    pub fn pack_units(&self) -> PackUnits {
+        PackUnits::of_bytes(self.len as usize)
+    }
+
+    /// Its content out of its compressed bytes. `None` if they do not give that.
+    #[must_use]
+    pub fn decompress(&self, compressed: &[u8]) -> Option<Vec<u8>> {
+        self.codec.decompress(compressed, self.blocks.into())
+    }
+
+    pub(crate) fn read_blocks(r: &mut Reader<'_>) -> Result<u8> {
+        let blocks = r.u8()?;
+        if blocks == 0 || usize::from(blocks) > FRAME_BLOCKS_MAX {
+            return Err(r.bad("blocks of a compressed frame", blocks.into()));
+        }
+        Ok(blocks)
+    }
+
+    /// A length as read, of a frame of so many blocks.
+    pub(crate) fn checked_len(r: &Reader<'_>, len: u64, blocks: u8) -> Result<u32> {
+        if len == 0 || len >= u64::from(blocks) * BLOCK_SIZE as u64 {
+            return Err(r.bad("length of a compressed frame", len));
+        }
+        Ok(len as u32)
+    }
+}
+
+/// What a frame counts as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// In its zone.
+    pub units: PackUnits,
+    /// In the file's `st_blocks`, units of 512 bytes.
+    pub sectors: u64,
+}
+
+impl Stored {
+    /// What it is more than a smaller one.
+    #[must_use]
+    pub fn beyond(self, less: Stored) -> Stored {
+        Stored {
+            units: self.units.saturating_sub(less.units),
+            sectors: self.sectors.saturating_sub(less.sectors),
+        }
+    }
+}
+
+/// What a file has of a compressed frame. Bytes of a whole frame of one LZ4 block: address 0..8, packing unit in the block 8, 1
+/// at 9, compressed bytes 10..14, CRC-32C of them 14..18. Of others: address 0..8, packing unit 8, codec 9, blocks of the frame 10,
+/// blocks of it before this part 11, blocks of this part 12, compressed bytes 13..17, CRC-32C of them 17..21.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Packed {
+    /// Block that the frame begins in.
+    pub addr: Addr,
+    /// Where in that block, in packing units.
+    pub unit: u8,
+    /// The frame.
+    pub frame: CompressedFrame,
+    /// Blocks of the frame before this part.
+    pub skip: u8,
+    /// Blocks of this part.
+    pub blocks: u8,
+}
+
+impl Packed {
+    /// The packed extent of a whole frame that begins at byte `at`, a multiple of [`PACK_UNIT`], of the blocks from `addr` on.
+    #[must_use]
+    pub fn at(addr: Addr, at: usize, frame: CompressedFrame) -> Packed {
         Packed {
             addr: addr.offset((at / BLOCK_SIZE) as u32),
             unit: (at % BLOCK_SIZE / PACK_UNIT) as u8,
-            len: compressed.len() as u16,
-            crc: checksum::data_block(compressed),
+            frame,
+            skip: 0,
+            blocks: frame.blocks,
+        }
+    }
+
+    /// Whether it is all of its frame.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.blocks == self.frame.blocks
+    }
+
+    /// All of its frame.
+    #[must_use]
+    pub fn whole(&self) -> Packed {
+        Packed {
+            skip: 0,
+            blocks: self.frame.blocks,
+            ..*self
+        }
+    }
+
+    /// Whether both are of one frame.
+    #[must_use]
+    pub fn shares_frame(&self, other: &Packed) -> bool {
+        self.whole() == other.whole()
+    }
+
+    /// The file blocks that the frame was written for, if the file has this part at `block`; `None` if it cannot be there.
+    #[must_use]
+    pub fn frame_at(&self, block: u64) -> Option<(u64, u64)> {
+        let start = block.checked_sub(self.skip.into())?;
+        Some((start, start.checked_add(self.frame.blocks.into())?))
+    }
+
+    /// Blocks of it from `skip` on, at most `take`.
+    #[must_use]
+    pub fn part(&self, skip: u64, take: u64) -> Packed {
+        let skip = skip.min(self.blocks.into()) as u8;
+        Packed {
+            skip: self.skip + skip,
+            blocks: take.min((self.blocks - skip).into()) as u8,
+            ..*self
+        }
+    }
+
+    /// What its frame counts as while the file has `live` blocks of it: what it takes on the device, but no more than these
+    /// blocks would as they are. Cleaning writes them anew where that is less, so what is counted is what will be needed.
+    #[must_use]
+    pub fn stored(&self, live: u64) -> Stored {
+        let bytes = u64::from(self.frame.len).min(live * BLOCK_SIZE as u64);
+        Stored {
+            units: PackUnits::of_bytes(bytes as usize),
+            sectors: bytes.div_ceil(512),
         }
     }
 
@@ -103,71 +253,147 @@ impl Packed {
         usize::from(self.unit) * PACK_UNIT
     }
 
-    /// Blocks that hold it: one or two.
+    /// Blocks of the device that hold the frame.
     #[must_use]
     pub fn span(&self) -> u32 {
-        (self.start() + usize::from(self.len)).div_ceil(BLOCK_SIZE) as u32
+        (self.start() + self.frame.len as usize).div_ceil(BLOCK_SIZE) as u32
     }
 
-    /// Packing units it takes.
-    #[must_use]
-    pub fn pack_units(&self) -> PackUnits {
-        PackUnits::of_bytes(self.len.into())
-    }
-
-    /// Its compressed bytes out of the blocks that hold it, if they are what they should be.
+    /// The compressed bytes out of the blocks that hold the frame, if they are what they should be.
     #[must_use]
     pub fn verified<'a>(&self, blocks: &'a [u8]) -> Option<&'a [u8]> {
         let bytes = self.bytes(blocks)?;
-        (checksum::data_block(bytes) == self.crc).then_some(bytes)
+        (checksum::data_block(bytes) == self.frame.crc).then_some(bytes)
     }
 
-    /// Its compressed bytes out of the blocks that hold it, whatever they are.
+    /// The compressed bytes out of the blocks that hold the frame, whatever they are.
     #[must_use]
     pub fn bytes<'a>(&self, blocks: &'a [u8]) -> Option<&'a [u8]> {
-        blocks.get(self.start()..self.start() + usize::from(self.len))
+        blocks.get(self.start()..self.start() + self.frame.len as usize)
     }
 
-    /// The file block out of the blocks that hold it; `None` if they are not what they should be.
+    /// The content of the whole frame out of the blocks that hold it; `None` if they are not what they should be.
     #[must_use]
-    pub fn content(&self, blocks: &[u8]) -> Option<[u8; BLOCK_SIZE]> {
-        decompress(self.verified(blocks)?)
+    pub fn frame_content(&self, blocks: &[u8]) -> Option<Vec<u8>> {
+        self.frame.decompress(self.verified(blocks)?)
+    }
+
+    /// The file blocks of this part out of the blocks that hold the frame; `None` if they are not what they should be.
+    #[must_use]
+    pub fn content(&self, blocks: &[u8]) -> Option<Vec<u8>> {
+        let mut content = self.frame_content(blocks)?;
+        content.truncate(usize::from(self.skip + self.blocks) * BLOCK_SIZE);
+        Some(content.split_off(usize::from(self.skip) * BLOCK_SIZE))
+    }
+
+    /// Whether it has the shorter form as stored.
+    pub(crate) fn is_short(&self) -> bool {
+        self.frame.is_of_block()
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.put_u64(self.addr.to_raw());
         out.put_u8(self.unit);
-        out.put_u8(1);
-        out.put_u32(self.len.into());
-        out.put_u32(self.crc);
+        if self.is_short() {
+            out.put_u8(1);
+        } else {
+            out.put_u8(self.frame.codec.number());
+            out.put_u8(self.frame.blocks);
+            out.put_u8(self.skip);
+            out.put_u8(self.blocks);
+        }
+        out.put_u32(self.frame.len);
+        out.put_u32(self.frame.crc);
     }
 
-    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Packed> {
+    /// In the shorter form.
+    pub(crate) fn read_short(r: &mut Reader<'_>) -> Result<Packed> {
         let addr = Addr::from_raw(r.u64()?);
         let unit = r.u8()?;
         let blocks = r.u8()?;
         if blocks != 1 {
             return Err(r.bad("blocks of a packed extent", blocks.into()));
         }
-        let len = r.u32()?;
+        let len = u64::from(r.u32()?);
+        let frame = CompressedFrame {
+            codec: Codec::Lz4,
+            blocks,
+            len: CompressedFrame::checked_len(r, len, blocks)?,
+            crc: r.u32()?,
+        };
         Ok(Packed {
             addr,
             unit,
-            len: checked_len(r, len.into())?,
+            frame,
+            skip: 0,
+            blocks,
+        })
+    }
+
+    /// In the other form.
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Packed> {
+        let addr = Addr::from_raw(r.u64()?);
+        let unit = r.u8()?;
+        let codec = Codec::read(r)?;
+        let frame_blocks = CompressedFrame::read_blocks(r)?;
+        let (skip, blocks) = (r.u8()?, r.u8()?);
+        if blocks == 0 || u16::from(skip) + u16::from(blocks) > u16::from(frame_blocks) {
+            return Err(r.bad("blocks of a packed extent", blocks.into()));
+        }
+        let len = u64::from(r.u32()?);
+        let frame = CompressedFrame {
+            codec,
+            blocks: frame_blocks,
+            len: CompressedFrame::checked_len(r, len, frame_blocks)?,
             crc: r.u32()?,
+        };
+        if frame.is_of_block() {
+            return Err(r.bad("blocks of a compressed frame", frame_blocks.into()));
+        }
+        Ok(Packed {
+            addr,
+            unit,
+            frame,
+            skip,
+            blocks,
         })
     }
 }
 
-/// The length of a packed extent as read.
-pub(crate) fn checked_len(r: &Reader<'_>, len: u64) -> Result<u16> {
-    if len == 0 || len >= BLOCK_SIZE as u64 {
-        return Err(r.bad("length of a packed extent", len));
-    }
-    Ok(len as u16)
+/// Counts the frames of packed extents once each, where extents come in the order of their keys.
+#[derive(Clone, Debug, Default)]
+pub struct FrameTally {
+    ino: Ino,
+    /// Frames of which more may come: the file block that each ends before, and the blocks seen.
+    frames: Vec<(u64, Packed, u64)>,
 }
 
-/// A block compressed, if that takes at most `bytes_max` bytes.
+impl FrameTally {
+    /// What a packed extent at this block of a file adds to what was counted for its frame.
+    pub fn add(&mut self, ino: Ino, block: u64, packed: &Packed) -> Stored {
+        if packed.is_whole() {
+            return packed.stored(packed.blocks.into());
+        }
+        if self.ino != ino {
+            self.ino = ino;
+            self.frames.clear();
+        }
+        self.frames.retain(|(end, ..)| *end > block);
+        let known = self.frames.iter_mut();
+        let mut same = known.filter(|(_, known, _)| known.shares_frame(packed));
+        let blocks = u64::from(packed.blocks);
+        if let Some((_, _, seen)) = same.next() {
+            let before = packed.stored(*seen);
+            *seen += blocks;
+            return packed.stored(*seen).beyond(before);
+        }
+        let end = packed.frame_at(block).map_or(0, |(_, end)| end);
+        self.frames.push((end, *packed, blocks));
+        packed.stored(blocks)
+    }
+}
+
+/// A block compressed with LZ4, if that takes at most `bytes_max` bytes.
 #[must_use]
 pub fn compress(block: &[u8; BLOCK_SIZE], bytes_max: usize) -> Option<Vec<u8>> {
     let packed = lz4_flex::block::compress(block);

@@ -37,7 +37,8 @@ pub enum Op {
     },
     /// Map file blocks from `block` on to `extent`, in place of what was there. Tag 3, inode
     /// (varint), block (varint), length of the extent (varint), extent as in
-    /// [`crate::extent`]. Never a packed extent: packing is not journaled.
+    /// [`crate::extent`]. A packed extent only with the feature [`crate::zone_header::FRAMES`]; packing of what lies in the tree
+    /// is not journaled.
     Map {
         /// File.
         ino: Ino,
@@ -204,9 +205,6 @@ impl Op {
                 let extent = Extent::decode(r.bytes(len)?)?;
                 if !extent.fits_at(block) {
                     return Err(r.bad("file block", block));
-                }
-                if let Extent::Packed(packed) = extent {
-                    return Err(r.bad("packed extent", packed.addr.to_raw()));
                 }
                 Op::Map { ino, block, extent }
             }

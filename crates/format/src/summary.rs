@@ -6,16 +6,17 @@
 //! entries.
 //!
 //! An entry says what is other than where the one before ends (the first: than zeros): first a tag, u8: 0 one block, 1 a
-//! run of several, 2 a packed extent, and [`OTHER_INO`], [`OTHER_PLACE`]. Then the inode and the place in the zone, if
-//! they are other (varints), how far the file block is from the one expected (varint, zigzag), of a run the number of its
-//! blocks (varint), and the CRC-32C of each block; of a packed extent its packing unit in the block (u8), its compressed
-//! bytes (varint) and their CRC-32C. A run ends in the blocks after it, a packed extent in the block that it begins in, and
-//! in the file in the next one.
+//! run of several, 2 a compressed frame of one LZ4 block, 3 another one, and [`OTHER_INO`], [`OTHER_PLACE`]. Then the inode and
+//! the place in the zone, if they are other (varints), how far the file block is from the one expected (varint, zigzag), of a run
+//! the number of its blocks (varint), and the CRC-32C of each block; of a compressed frame its packing unit in the block (u8),
+//! with tag 3 its codec and its blocks (u8 each), its compressed bytes (varint) and their CRC-32C. In the zone a run ends in the
+//! block after it, a compressed frame in the block that it begins in; in the file both end in the block after them.
 
 use crate::codec::{Put, Reader};
+use crate::compression::Codec;
 use crate::envelope::{self, BLOCK_PAYLOAD, Kind};
 use crate::extent::FRAME_BLOCKS_MAX;
-use crate::packed::{self, Packed};
+use crate::packed::{CompressedFrame, Packed};
 use crate::{Addr, BLOCK_SIZE, DeviceId, Ino, Result, VolumeKey, ZoneId};
 
 const PREFIX_LEN: usize = 8;
@@ -25,8 +26,10 @@ const SHORT: u32 = 1 << 31;
 const ONE: u8 = 0;
 /// Of a run of several.
 const RUN: u8 = 1;
-/// The kind of a packed extent.
+/// Of a compressed frame of one LZ4 block.
 const PACKED: u8 = 2;
+/// Of another compressed frame.
+const PACKED_FRAME: u8 = 3;
 /// Bit of a tag: another inode than the entry before.
 const OTHER_INO: u8 = 4;
 /// Bit of a tag: it does not begin in the zone where the entry before ends.
@@ -45,41 +48,41 @@ pub struct SummaryEntry {
     pub crcs: Vec<u32>,
 }
 
-/// A packed extent and its owner.
+/// A compressed frame and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedEntry {
     /// Block that it begins in, in the zone.
     pub zone_block: u32,
     /// Where in that block, in packing units.
     pub unit: u8,
-    /// Compressed bytes.
-    pub len: u16,
-    /// CRC-32C of them.
-    pub crc: u32,
+    /// The frame.
+    pub frame: CompressedFrame,
     /// File it was written for.
     pub ino: Ino,
-    /// Block of the file.
+    /// First block in the file.
     pub file_block: u64,
 }
 
 impl PackedEntry {
-    /// The packed extent, in this zone.
+    /// The packed extent of the whole frame, in this zone.
     #[must_use]
     pub fn packed(&self, zone: ZoneId) -> Packed {
         Packed {
             addr: Addr::new(DeviceId(0), zone, self.zone_block),
             unit: self.unit,
-            len: self.len,
-            crc: self.crc,
+            frame: self.frame,
+            skip: 0,
+            blocks: self.frame.blocks,
         }
     }
 }
 
-/// Packed extents that always fit one summary.
-pub const PACKED_ENTRIES_MIN: usize = 128;
-// A tag, three varints: 4 bytes of zone block, 10 + 8 of owner.
-const _: () =
-    assert!(PACKED_ENTRIES_MIN * (1 + 4 + 10 + 8 + 1 + 2 + 4) <= BLOCK_PAYLOAD - PREFIX_LEN);
+/// Compressed frames that always fit one summary.
+pub const PACKED_ENTRIES_MIN: usize = 120;
+// A tag, three varints: 4 bytes of zone block, 10 + 8 of owner; packing unit, codec, blocks, length, checksum.
+const _: () = assert!(
+    PACKED_ENTRIES_MIN * (1 + 4 + 10 + 8 + 1 + 1 + 1 + 3 + 4) <= BLOCK_PAYLOAD - PREFIX_LEN
+);
 
 /// Where an entry ends: what the next one is expected to begin with.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,7 +114,7 @@ impl SummaryBuilder {
         self.count == 0
     }
 
-    /// Whether there is room for these packed extents.
+    /// Whether there is room for these compressed frames.
     #[must_use]
     pub fn fits_packed(&self, packed: impl Iterator<Item = PackedEntry>) -> bool {
         let mut with = self.clone();
@@ -119,18 +122,28 @@ impl SummaryBuilder {
         with.bytes.len() <= BLOCK_PAYLOAD - PREFIX_LEN
     }
 
-    /// Adds a packed extent; the caller asked [`SummaryBuilder::fits_packed`].
+    /// Adds a compressed frame; the caller asked [`SummaryBuilder::fits_packed`].
     pub fn push_packed(&mut self, entry: &PackedEntry) {
         let begin = End {
             zone_block: entry.zone_block,
             ino: entry.ino,
             file_block: entry.file_block,
         };
-        self.put_begin(begin, 0);
+        let frame = &entry.frame;
+        let kind = if frame.is_of_block() {
+            PACKED
+        } else {
+            PACKED_FRAME
+        };
+        self.put_begin(begin, kind);
         self.bytes.put_u8(entry.unit);
-        self.bytes.put_varint(entry.len.into());
-        self.bytes.put_u32(entry.crc);
-        self.end = begin.after(0);
+        if kind == PACKED_FRAME {
+            self.bytes.put_u8(frame.codec.number());
+            self.bytes.put_u8(frame.blocks);
+        }
+        self.bytes.put_varint(frame.len.into());
+        self.bytes.put_u32(frame.crc);
+        self.end = begin.after(0, frame.blocks.into());
         self.count += 1;
     }
 
@@ -142,24 +155,23 @@ impl SummaryBuilder {
             file_block: entry.file_block,
         };
         let blocks = entry.crcs.len() as u32;
-        self.put_begin(begin, blocks);
+        let kind = if blocks == 1 { ONE } else { RUN };
+        self.put_begin(begin, kind);
+        if kind == RUN {
+            self.bytes.put_varint(blocks.into());
+        }
         for crc in &entry.crcs {
             self.bytes.put_u32(*crc);
         }
-        self.end = begin.after(blocks);
+        self.end = begin.after(blocks, blocks);
         self.count += 1;
     }
 
-    /// What an entry of so many blocks, 0 of a packed extent, has before its checksums and what a packed extent alone has.
-    fn put_begin(&mut self, begin: End, blocks: u32) {
+    /// What every entry begins with.
+    fn put_begin(&mut self, begin: End, kind: u8) {
         let flag = |is_other: bool, flag: u8| if is_other { flag } else { 0 };
         let other_ino = flag(begin.ino != self.end.ino, OTHER_INO);
         let other_place = flag(begin.zone_block != self.end.zone_block, OTHER_PLACE);
-        let kind = match blocks {
-            0 => PACKED,
-            1 => ONE,
-            _ => RUN,
-        };
         self.bytes.put_u8(kind | other_ino | other_place);
         if other_ino != 0 {
             self.bytes.put_varint(begin.ino.0);
@@ -169,9 +181,6 @@ impl SummaryBuilder {
         }
         let further = begin.file_block.wrapping_sub(self.end.file_block) as i64;
         self.bytes.put_varint((further << 1 ^ further >> 63) as u64);
-        if kind == RUN {
-            self.bytes.put_varint(blocks.into());
-        }
     }
 
     /// From here on the next entry is reckoned as one that begins anywhere in the zone.
@@ -209,17 +218,17 @@ impl SummaryBuilder {
 }
 
 impl End {
-    /// Of an entry of so many blocks that begins here, 0 of a packed extent.
-    fn after(self, blocks: u32) -> End {
+    /// Of an entry that begins here, has so many blocks of the zone to itself, and so many of the file.
+    fn after(self, blocks: u32, file_blocks: u32) -> End {
         End {
             zone_block: self.zone_block.wrapping_add(blocks),
             ino: self.ino,
-            file_block: self.file_block.wrapping_add(blocks.max(1).into()),
+            file_block: self.file_block.wrapping_add(file_blocks.into()),
         }
     }
 
-    /// Reads where the entry behind this one begins, and its blocks; 0 of a packed extent.
-    fn read_next(self, r: &mut Reader<'_>) -> Result<(End, u32)> {
+    /// Reads where the entry behind this one begins, and its kind.
+    fn read_next(self, r: &mut Reader<'_>) -> Result<(End, u8)> {
         let tag = r.u8()?;
         let ino = match tag & OTHER_INO {
             0 => self.ino,
@@ -231,22 +240,35 @@ impl End {
         };
         let further = r.varint()?;
         let further = further >> 1 ^ (further & 1).wrapping_neg();
-        let blocks = match tag & !(OTHER_INO | OTHER_PLACE) {
-            PACKED => 0,
-            ONE => 1,
-            RUN => match r.varint_u32("blocks")? {
-                blocks @ 0..2 => return Err(r.bad("blocks", blocks.into())),
-                blocks => blocks,
-            },
-            _ => return Err(r.bad("tag", tag.into())),
-        };
+        let kind = tag & !(OTHER_INO | OTHER_PLACE);
+        if kind > PACKED_FRAME {
+            return Err(r.bad("tag", tag.into()));
+        }
         let begin = End {
             zone_block,
             ino,
             file_block: self.file_block.wrapping_add(further),
         };
-        Ok((begin, blocks))
+        Ok((begin, kind))
     }
+}
+
+fn read_frame(r: &mut Reader<'_>, kind: u8) -> Result<CompressedFrame> {
+    let (codec, blocks) = match kind {
+        PACKED => (Codec::Lz4, 1),
+        _ => (Codec::read(r)?, CompressedFrame::read_blocks(r)?),
+    };
+    let len = r.varint()?;
+    let frame = CompressedFrame {
+        codec,
+        blocks,
+        len: CompressedFrame::checked_len(r, len, blocks)?,
+        crc: r.u32()?,
+    };
+    if kind == PACKED_FRAME && frame.is_of_block() {
+        return Err(r.bad("blocks of a compressed frame", blocks.into()));
+    }
+    Ok(frame)
 }
 
 /// A summary as read.
@@ -256,7 +278,7 @@ pub struct Summary {
     pub previous: u32,
     /// What it describes: runs of whole blocks.
     pub entries: Vec<SummaryEntry>,
-    /// Packed extents and their owners.
+    /// Compressed frames and their owners.
     pub packed: Vec<PackedEntry>,
 }
 
@@ -284,34 +306,37 @@ impl Summary {
         let (mut entries, mut packed) = (Vec::new(), Vec::new());
         let mut end = End::default();
         for _ in 0..count & !SHORT {
-            let (begin, blocks) = end.read_next(&mut r)?;
-            end = begin.after(blocks);
+            let (begin, kind) = end.read_next(&mut r)?;
             let End {
                 zone_block: place,
                 ino,
                 file_block,
             } = begin;
-            if blocks == 0 {
-                let unit = r.u8()?;
-                let len = r.varint()?;
-                if place >= zone_block {
-                    return Err(r.bad("packed extent", place.into()));
-                }
+            if kind == PACKED || kind == PACKED_FRAME {
                 let entry = PackedEntry {
                     zone_block: place,
-                    unit,
-                    len: packed::checked_len(&r, len)?,
-                    crc: r.u32()?,
+                    unit: r.u8()?,
+                    frame: read_frame(&mut r, kind)?,
                     ino,
                     file_block,
                 };
-                let span = entry.packed(ZoneId(0)).span();
-                if place.saturating_add(span) > zone_block {
-                    return Err(r.bad("packed extent", place.into()));
+                end = begin.after(0, entry.frame.blocks.into());
+                if place >= zone_block
+                    || place.saturating_add(entry.packed(ZoneId(0)).span()) > zone_block
+                {
+                    return Err(r.bad("compressed frame", place.into()));
                 }
                 packed.push(entry);
                 continue;
             }
+            let blocks = match kind {
+                ONE => 1,
+                _ => match r.varint_u32("blocks")? {
+                    blocks @ 0..2 => return Err(r.bad("blocks", blocks.into())),
+                    blocks => blocks,
+                },
+            };
+            end = begin.after(blocks, blocks);
             if blocks as usize > FRAME_BLOCKS_MAX || place.saturating_add(blocks) > zone_block {
                 return Err(r.bad("run", place.into()));
             }

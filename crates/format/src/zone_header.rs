@@ -41,8 +41,11 @@ pub const NAMES: u64 = 16;
 pub const LOTS: u64 = 32;
 /// Incompatible feature: footers begin with the volume's features.
 pub const FOOTER_FEATURES: u64 = 64;
+/// Incompatible feature: compressed frames of several blocks, of which extents may have parts; records map packed extents; inodes
+/// have a compression.
+pub const FRAMES: u64 = 128;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | SPLIT | REQUIRED;
+pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | SPLIT | FRAMES | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
 /// Features whose bits a reader must know to write.

@@ -4,6 +4,7 @@
 
 mod samples;
 
+use persimmon_format::compression::Codec;
 use persimmon_format::device_label::{DeviceKind, DeviceLabel};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, Kind};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX, RESERVED_BLOCKS_MAX};
@@ -12,7 +13,7 @@ use persimmon_format::gate::Features;
 use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
 use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
 use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, PROBE_ITEMS, Xattr, first_item};
-use persimmon_format::packed::Packed;
+use persimmon_format::packed::{self, CompressedFrame, Packed};
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
@@ -72,20 +73,29 @@ fn extent() -> impl Strategy<Value = Extent> {
     ]
 }
 
-/// What a record may map.
-fn mapped() -> impl Strategy<Value = Extent> {
-    extent().prop_filter("packing is not journaled", |extent| {
-        !matches!(extent, Extent::Packed(_))
-    })
+fn frame() -> impl Strategy<Value = CompressedFrame> {
+    let codec = prop_oneof![Just(Codec::Lz4), Just(Codec::Zstd)];
+    let blocks = 1..=packed::FRAME_BLOCKS_MAX as u8;
+    (codec, blocks, any::<prop::sample::Index>(), any::<u32>()).prop_map(
+        |(codec, blocks, len, crc)| CompressedFrame {
+            codec,
+            blocks,
+            len: 1 + len.index(usize::from(blocks) * BLOCK_SIZE - 1) as u32,
+            crc,
+        },
+    )
 }
 
 fn packed() -> impl Strategy<Value = Packed> {
-    (addr(), any::<u8>(), 1..BLOCK_SIZE as u16, any::<u32>()).prop_map(|(addr, unit, len, crc)| {
+    let part = any::<(prop::sample::Index, prop::sample::Index)>();
+    (addr(), any::<u8>(), frame(), part).prop_map(|(addr, unit, frame, (skip, blocks))| {
+        let skip = skip.index(frame.blocks.into()) as u8;
         Packed {
             addr,
             unit,
-            len,
-            crc,
+            frame,
+            skip,
+            blocks: 1 + blocks.index((frame.blocks - skip).into()) as u8,
         }
     })
 }
@@ -127,7 +137,7 @@ fn op() -> impl Strategy<Value = Op> {
         (
             any::<u64>(),
             0..FILE_BLOCKS_END - u64::from(RESERVED_BLOCKS_MAX),
-            mapped()
+            extent()
         )
             .prop_map(|(ino, block, extent)| Op::Map {
                 ino: Ino(ino),
@@ -434,8 +444,7 @@ proptest! {
             .map(|(ino, file_block, extent)| PackedEntry {
                 zone_block: zone_block - 1,
                 unit: extent.unit,
-                len: extent.len,
-                crc: extent.crc,
+                frame: extent.frame,
                 ino: Ino(ino),
                 file_block,
             })

@@ -2,13 +2,14 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+use persimmon_format::compression::Codec;
 use persimmon_format::device_label::{DeviceKind, DeviceLabel, DeviceZones};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::gate::Features;
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{Body, LogBlock, LogState};
-use persimmon_format::packed::Packed;
+use persimmon_format::packed::{CompressedFrame, Packed};
 use persimmon_format::page::{HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
@@ -252,8 +253,12 @@ pub fn packed_entry() -> PackedEntry {
     PackedEntry {
         zone_block: 4,
         unit: 0xfe,
-        len: 0x0abc,
-        crc: 0x1112_1314,
+        frame: CompressedFrame {
+            codec: Codec::Lz4,
+            blocks: 1,
+            len: 0x0abc,
+            crc: 0x1112_1314,
+        },
         ino: Ino(300),
         file_block: 70_002,
     }
@@ -311,15 +316,33 @@ pub fn extents() -> [Extent; 5] {
         Extent::Packed(Packed {
             addr: addr(2, 3),
             unit: 0xfe,
-            len: 0x0abc,
-            crc: 0x0102_0304,
+            frame: CompressedFrame {
+                codec: Codec::Lz4,
+                blocks: 1,
+                len: 0x0abc,
+                crc: 0x0102_0304,
+            },
+            skip: 0,
+            blocks: 1,
+        }),
+        Extent::Packed(Packed {
+            addr: addr(2, 3),
+            unit: 0xfe,
+            frame: CompressedFrame {
+                codec: Codec::Zstd,
+                blocks: 0x20,
+                len: 0x0001_0abc,
+                crc: 0x0102_0304,
+            },
+            skip: 3,
+            blocks: 4,
         }),
     ]
 }
 
 pub fn ops() -> Vec<Op> {
     let [first, second, _] = keys();
-    let [frame, inline, _, compressed, _] = extents();
+    let [frame, inline, _, compressed, _, packed] = extents();
     vec![
         Op::Put {
             key: first,
