@@ -2,15 +2,15 @@
 
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
 use persimmon_format::extent::Extent;
-use persimmon_format::record::Op;
 use persimmon_format::packed::Packed;
+use persimmon_format::record::Op;
 use persimmon_format::{Addr, Compression, Ino, checksum};
 
 use super::Cleaner;
 use crate::error::Result;
 use crate::invariant::invariant;
-use crate::meta::extents::{self, MappedExtent};
 use crate::meta::Transaction;
+use crate::meta::extents::{self, MappedExtent};
 use crate::placement::{Compressed, Exchange, Places, Placing, packed_runs};
 use crate::statistics::add;
 use crate::zones::{Life, Placed, Run, Stream};

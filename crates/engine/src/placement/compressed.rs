@@ -1,9 +1,9 @@
 //! Compressed frames on their way into packed runs.
 
 use persimmon_device::{BLOCK_SIZE, BufferMut};
-use persimmon_format::{Compression, Ino};
 use persimmon_format::packed::{CompressedFrame, PackUnits};
 use persimmon_format::summary::PACKED_ENTRIES_MIN;
+use persimmon_format::{Compression, Ino};
 
 use crate::zones::{Life, PackedFrame, Run};
 

@@ -152,12 +152,7 @@ impl Placement {
         Ok(moved)
     }
 
-    fn pack_runs(
-        &self,
-        stream: Stream,
-        unpacked: &[&Compressed],
-        runs: Vec<Run>,
-    ) -> Result<u64> {
+    fn pack_runs(&self, stream: Stream, unpacked: &[&Compressed], runs: Vec<Run>) -> Result<u64> {
         let mut places = Places::default();
         // What found a place is moved, even if there was none for the rest.
         let result = self.place_now(stream, Placing::Packed, runs, &mut places);
@@ -227,4 +222,3 @@ impl Placement {
         moves
     }
 }
-

@@ -8,6 +8,8 @@ use super::Store;
 /// A frame that does not fit the end of a zone leaves it unused. Frames are no longer than this part of a zone, so that this is less
 /// than a percent of it on average.
 const ZONE_SHARE: u64 = 64;
+/// But they may have so many blocks where zones are very small.
+const FRAME_BLOCKS_LEAST: usize = 4;
 
 impl Store {
     /// Whether frames may have several blocks and parts, and records may map packed extents.
@@ -26,6 +28,6 @@ impl Store {
         let share = (self.zones.budget.data_zone_blocks / ZONE_SHARE) as usize;
         let most = packed::FRAME_BLOCKS_MAX.min(self.run_blocks_max());
         // A power of two: frames begin at multiples of it.
-        1 << most.min(share).max(1).ilog2()
+        1 << most.min(share.max(FRAME_BLOCKS_LEAST)).max(1).ilog2()
     }
 }

@@ -89,7 +89,10 @@ impl Run {
 
     /// Blocks of files that it holds.
     pub(crate) fn file_blocks(&self) -> u64 {
-        let packed = self.packed.iter().map(|frame| u64::from(frame.frame.blocks));
+        let packed = self
+            .packed
+            .iter()
+            .map(|frame| u64::from(frame.frame.blocks));
         self.crcs.len() as u64 + packed.sum::<u64>()
     }
 
@@ -106,7 +109,9 @@ impl Run {
     /// rest.
     pub(crate) fn split_off(&mut self, blocks: u32) -> Run {
         let at = blocks as usize;
-        let kept = self.packed.partition_point(|frame| frame.end_block() <= blocks);
+        let kept = self
+            .packed
+            .partition_point(|frame| frame.end_block() <= blocks);
         let mut packed = self.packed.split_off(kept);
         let data = match packed.first().map(|first| first.at) {
             None => self.data.slice(at..self.data.blocks() as usize),
@@ -375,12 +380,7 @@ impl ZoneWriter {
 
     /// Runs for one batch, popped off the back of `runs` (which is in reverse order). They go `in_order` behind each other, or
     /// anywhere.
-    fn take_batch(
-        &mut self,
-        runs: &mut Vec<Run>,
-        run_blocks_max: u32,
-        in_order: bool,
-    ) -> Batch {
+    fn take_batch(&mut self, runs: &mut Vec<Run>, run_blocks_max: u32, in_order: bool) -> Batch {
         let mut room = self.room();
         let mut batch: Vec<Run> = Vec::new();
         let mut planned = self.summary.clone();
