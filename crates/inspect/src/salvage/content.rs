@@ -9,7 +9,7 @@ use persimmon_format::inode::{Inode, ROOT};
 use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
-use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, checksum};
+use persimmon_format::{Addr, Ino, Key, KeyKind, checksum};
 
 use super::forest::Instead;
 use super::names::{Entry, Node, Nodes, Placement};
@@ -244,9 +244,9 @@ impl<'d> Content<'_, 'd> {
             .collect()
     }
 
-    /// Reads a packed block of file data; nothing if it cannot be read or fails its checksum.
+    /// Reads the blocks of a packed extent; nothing if its frame cannot be read or fails its checksum.
     #[must_use]
-    pub fn read_packed(&self, packed: &Packed) -> Option<[u8; BLOCK_SIZE]> {
+    pub fn read_packed(&self, packed: &Packed) -> Option<Vec<u8>> {
         let media = &self.rebuilt.inspector.media;
         packed.content(&media.read(packed.addr, packed.span()).ok()?)
     }
@@ -278,7 +278,7 @@ impl<'d> Content<'_, 'd> {
     }
 }
 
-/// Makes one frame of two where the second lies behind the first; false if it does not.
+/// Makes one extent of two where the second has what follows the first; false if it does not.
 fn join(first: &mut Extent, second: &Extent) -> bool {
     match (first, second) {
         (
@@ -293,6 +293,7 @@ fn join(first: &mut Extent, second: &Extent) -> bool {
             crcs.extend(more);
             true
         }
+        (Extent::Packed(first), Extent::Packed(second)) => first.join(second),
         _ => false,
     }
 }
