@@ -59,7 +59,7 @@ pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
             return None;
         }
         let extent = Extent::decode(value).ok()?;
-        let (addr, _) = extent.on_device()?;
+        let addr = extent.addr()?;
         let lost = offline.contains(&addr.zone());
         lost.then_some((key, extent.blocks(), addr.zone()))
     };

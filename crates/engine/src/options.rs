@@ -1,6 +1,7 @@
 //! Settings of a volume: those fixed when it is made, and those of one opening.
 
 use persimmon_device::Geometry;
+use persimmon_format::Compression;
 use persimmon_format::inode::Timestamp;
 use persimmon_format::zone_header::LABEL_LEN_MAX;
 
@@ -30,6 +31,8 @@ pub struct FormatOptions {
     /// Zones that hold each block of the log and of metadata: 1, or 2, with which any one zone can
     /// be lost and nothing is but the file data in it.
     pub copies: u32,
+    /// How the files of the volume are compressed, where they are told nothing else; `None`: as whoever opens it says.
+    pub compression: Option<Compression>,
     /// Creation time, also of the root directory.
     pub now: Timestamp,
     /// Permissions of the root directory.
@@ -48,6 +51,7 @@ impl Default for FormatOptions {
             label: String::new(),
             reserve_basis_points: None,
             copies: 1,
+            compression: None,
             now: Timestamp::default(),
             root_mode: 0o755,
             root_uid: 0,
@@ -183,6 +187,8 @@ pub struct Options {
     pub tails_bytes_max: usize,
     /// Blocks of files that were read lately, in pieces of up to 64 KiB, bytes; 0: none. For who has no page cache above the volume.
     pub read_cache_bytes_max: usize,
+    /// Blocks out of compressed frames that were read lately, for reads that do not use that, bytes.
+    pub frame_cache_bytes_max: usize,
     /// Journal between two checkpoints, bytes, at most 256 MiB. Smaller on small volumes.
     pub journal_bytes_max: u64,
     /// Distinct pages changed since the last durable checkpoint. Smaller on small volumes.
@@ -193,6 +199,9 @@ pub struct Options {
     /// Zones of so many blocks are large: a volume on one device keeps few of them for itself, by the room left in those that
     /// are open. One that was filled so must be opened so.
     pub large_zone_blocks: u32,
+    /// How files are compressed that were told nothing ([`Inode::compression`](persimmon_format::inode::Inode::compression)). Only on
+    /// volumes with the feature [`FRAMES`](persimmon_format::zone_header::FRAMES).
+    pub compression: Compression,
     /// How fsync goes.
     pub fsync: FsyncOrder,
     /// When the device is flushed.
@@ -235,10 +244,12 @@ impl Default for Options {
             staging_bytes_max: 32 << 20,
             tails_bytes_max: 4 << 20,
             read_cache_bytes_max: 0,
+            frame_cache_bytes_max: 8 << 20,
             journal_bytes_max: 32 << 20,
             dirty_pages_max: 8192,
             large_zone_blocks: 1 << 17,
             checkpoint_due_percent: 75,
+            compression: Compression::None,
             fsync: FsyncOrder::default(),
             barrier: Barrier::default(),
             cleaning: CleaningOptions::default(),

@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::media::Media;
+use crate::meta::extents;
 use crate::options::Options;
 use crate::recovery::check_counters;
 use crate::zones::Stream;
@@ -81,22 +82,29 @@ impl Rebuild {
     /// The device fails, or has no room for the metadata.
     pub fn put(&self, key: Key, value: &[u8]) -> Result<()> {
         let store = &self.engine.store;
+        let extent = match key.kind {
+            KeyKind::EXTENT => Extent::decode(value).ok(),
+            _ => None,
+        };
         store.apply_unlogged(
-            |meta| meta.ensure(&key).map_err(Error::from),
             |meta| {
+                meta.ensure(&key)?;
+                extent.as_ref().map_or(Ok(()), |extent| {
+                    extents::beside(meta, key.ino, key.item, extent).map(drop)
+                })
+            },
+            |meta| {
+                let beside = match &extent {
+                    Some(extent) => extents::beside(meta, key.ino, key.item, extent)?,
+                    None => 0,
+                };
                 let replaced = meta.insert(&key, value);
                 if key.kind == KeyKind::INODE && !replaced {
                     meta.inodes += 1;
                     meta.numbers.made(key.ino);
                 }
-                if key.kind == KeyKind::EXTENT && !replaced {
-                    let extent = Extent::decode(value).ok();
-                    if let Some((addr, units)) = extent.as_ref().and_then(Extent::on_device) {
-                        store.zones.add_data(addr, units);
-                    }
-                    if let Some(Extent::Reserved { blocks }) = extent {
-                        meta.reserved_blocks += u64::from(blocks);
-                    }
+                if let Some(extent) = extent.as_ref().filter(|_| !replaced) {
+                    extents::count_in(meta, &store.zones, extent, beside);
                 }
                 Ok(())
             },

@@ -2,7 +2,7 @@
 //! transactions. Nobody else uses the volume meanwhile.
 
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::PackUnits;
+use persimmon_format::packed::{FrameTally, PackUnits};
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, Key, KeyKind, PageId, ZoneId};
@@ -118,18 +118,22 @@ impl Repair<'_> {
 
     fn count_items(&self, counts: &mut Recount) -> Result<()> {
         let counted = |key: Key, value: &[u8]| match key.kind {
-            KeyKind::INODE => Some(None),
-            KeyKind::EXTENT => Extent::decode(value).ok().map(Some),
+            KeyKind::INODE => Some((key, None)),
+            KeyKind::EXTENT => Extent::decode(value).ok().map(|extent| (key, Some(extent))),
             _ => None,
         };
-        self.0.store.walk(.., counted, |item| match item {
+        let mut frames = FrameTally::default();
+        self.0.store.walk(.., counted, |(key, item)| match item {
             None => counts.inodes += 1,
             Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
-            Some(extent) => {
-                if let Some((addr, units)) = extent.on_device() {
-                    counts.add(addr, units);
-                }
+            Some(Extent::Frame { addr, crcs }) => {
+                counts.add(addr, PackUnits::of_blocks(crcs.len() as u64));
             }
+            Some(Extent::Packed(packed)) => {
+                let stored = frames.add(key.ino, key.item, &packed);
+                counts.add(packed.addr, stored.units);
+            }
+            Some(Extent::Inline(_) | Extent::Compressed(_)) => {}
         })
     }
 }

@@ -528,7 +528,7 @@ impl Scrub<'_> {
                 return (frames, Some((key.ino, key.item)));
             }
             if let Ok(extent) = Extent::decode(page.value(index))
-                && let Some((addr, _)) = extent.on_device()
+                && let Some(addr) = extent.addr()
             {
                 blocks += extent.blocks();
                 frames.push(Frame {

@@ -61,7 +61,7 @@ fn zones_of(volume: &Volume, ino: Ino) -> BTreeSet<(ZoneId, u8)> {
                 return Ok(ControlFlow::Break(()));
             }
             let extent = Extent::decode(value).unwrap();
-            let (addr, _) = extent.on_device().unwrap();
+            let addr = extent.addr().unwrap();
             let zone = &zones[addr.zone().0 as usize];
             found.insert((zone.zone, zone.entry.lifetime));
             Ok(ControlFlow::Continue(()))

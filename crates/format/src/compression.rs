@@ -76,6 +76,15 @@ impl Compression {
             .chain(levels)
     }
 
+    /// For what had this codec and is compressed again.
+    #[must_use]
+    pub fn for_codec(codec: Codec) -> Compression {
+        match codec {
+            Codec::Lz4 => Compression::Lz4,
+            Codec::Zstd => Compression::Zstd(Compression::ZSTD_LEVEL),
+        }
+    }
+
     /// From `none`, `lz4`, `zstd` or `zstd:LEVEL`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Compression> {

@@ -14,6 +14,7 @@ mod directories;
 mod error;
 mod files;
 mod handles;
+mod inode_attributes;
 mod lifetimes;
 mod locks;
 mod make;

@@ -3,18 +3,10 @@
 
 use persimmon_sync::atomic::{AtomicU8, Ordering};
 
-use persimmon_format::inode::Inode;
-use persimmon_format::{Lifetime, shown};
+use persimmon_format::Lifetime;
 
 use crate::handles::Open;
-use crate::{Error, Handle, Ino, Result, Vfs, XattrMode};
-
-/// The attribute. Kept in the inode, from which the engine reads it: to programs it is one among
-/// others, whose value reads back as a name.
-pub(crate) const ATTRIBUTE: &[u8] = b"user.persimmon.lifetime";
-
-/// Of a wrong value that is logged, bytes.
-const LOGGED_MAX: usize = 32;
+use crate::{Error, Handle, Ino, Result, Vfs};
 
 /// The lifetime hint of an open file, if there is one.
 #[derive(Debug, Default)]
@@ -28,44 +20,6 @@ impl LifetimeHint {
     fn set(&self, hint: Option<Lifetime>) {
         self.0.store(Lifetime::stored(hint), Ordering::Relaxed);
     }
-}
-
-/// The lifetime that a value of the attribute means.
-pub(crate) fn parse(ino: Ino, value: &[u8]) -> Result<Lifetime> {
-    Lifetime::parse(value).ok_or_else(|| {
-        let value = shown(value.get(..LOGGED_MAX).unwrap_or(value));
-        tracing::warn!(
-            %ino,
-            "user.persimmon.lifetime cannot be \"{value}\": none, short, medium, long or extreme, \
-             or 1 to 5"
-        );
-        Error::Invalid("lifetime")
-    })
-}
-
-/// Value of the attribute.
-pub(crate) fn value(inode: &Inode) -> Option<Vec<u8>> {
-    let hint = inode.lifetime_hint()?;
-    Some(hint.name().as_bytes().to_vec())
-}
-
-/// Gives an inode the attribute.
-pub(crate) fn put(inode: &mut Inode, hint: Lifetime, mode: XattrMode) -> Result<()> {
-    match (inode.lifetime_hint(), mode) {
-        (Some(_), XattrMode::Create) => Err(Error::Exists),
-        (None, XattrMode::Replace) => Err(Error::NoAttribute),
-        _ => {
-            inode.lifetime = Lifetime::stored(Some(hint));
-            Ok(())
-        }
-    }
-}
-
-/// Takes the attribute away. Tells whether it was there.
-pub(crate) fn take(inode: &mut Inode) -> bool {
-    let hint = inode.lifetime_hint().is_some();
-    inode.lifetime = Lifetime::stored(None);
-    hint
 }
 
 impl Vfs {

@@ -25,7 +25,7 @@ pub(crate) const WHITEOUT: New<'_> = New {
     target: b"",
 };
 
-/// The inode of something new in `dir`, with the access control lists and the lifetime that it passes
+/// The inode of something new in `dir`, with the access control lists, the lifetime and the compression that it passes
 /// on.
 pub(crate) fn make_inode(
     tx: &mut Transaction<'_>,
@@ -60,6 +60,7 @@ pub(crate) fn make_inode(
         btime: now,
         parent: if is_dir { parent } else { Ino(0) },
         lifetime: if inherits { dir.lifetime } else { 0 },
+        compression: if inherits { dir.compression } else { 0 },
         ..Inode::default()
     };
     lists.put(tx, ino, &mut inode)?;

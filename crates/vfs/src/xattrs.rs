@@ -9,15 +9,16 @@ use persimmon_format::name::{XATTR_NAME_MAX, XATTR_NAMES_MAX, XATTR_VALUE_MAX, X
 use persimmon_format::{Key, KeyKind};
 
 use crate::acl::{self, Stored};
+use crate::inode_attributes::InodeAttribute;
 use crate::named::{Found, find_xattr};
-use crate::{Caller, Error, Ino, Result, Vfs, XattrMode, lifetimes};
+use crate::{Caller, Error, Ino, Result, Vfs, XattrMode};
 
 /// Bytes of a value that the kernel lets through.
 const VALUE_MAX_ANYWHERE: usize = 64 << 10;
 
-/// Most bytes of the names that are stored of an inode, each with the zero byte that ends it. Room is left for the one
-/// that is kept in the inode, so that all of them can be listed.
-const STORED_NAMES_MAX: u32 = XATTR_NAMES_MAX - (lifetimes::ATTRIBUTE.len() as u32 + 1);
+/// Most bytes of the names that are stored of an inode, each with the zero byte that ends it. Room is left for those
+/// that are kept in the inode, so that all of them can be listed.
+const STORED_NAMES_MAX: u32 = XATTR_NAMES_MAX - InodeAttribute::LISTED_LEN as u32;
 
 /// Who an attribute is for, by the beginning of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +58,8 @@ impl Vfs {
         Namespace::of(name)?;
         self.view(|view| {
             let inode = view.inode(ino)?.ok_or(Error::Stale)?;
-            if name == lifetimes::ATTRIBUTE {
-                return lifetimes::value(&inode).ok_or(Error::NoAttribute);
+            if let Some(attribute) = InodeAttribute::named(name) {
+                return attribute.value(&inode).ok_or(Error::NoAttribute);
             }
             if inode.flags & FLAG_XATTRS == 0 {
                 return Err(Error::NoAttribute);
@@ -84,9 +85,9 @@ impl Vfs {
         if value.len() > VALUE_MAX_ANYWHERE {
             return Err(Error::ValueTooLong);
         }
-        let lifetime = match name {
-            lifetimes::ATTRIBUTE => Some(lifetimes::parse(ino, value)?),
-            _ => None,
+        let in_inode = match InodeAttribute::named(name) {
+            Some(attribute) => Some((attribute, attribute.parse(ino, value)?)),
+            None => None,
         };
         let now = self.change_time(ino)?;
         self.change(Intent::Grow, |tx| {
@@ -95,8 +96,8 @@ impl Vfs {
                 return Err(Error::NotPermitted);
             }
             inode.ctime = inode.ctime.next(now);
-            if let Some(lifetime) = lifetime {
-                lifetimes::put(&mut inode, lifetime, mode)?;
+            if let Some((attribute, stored)) = in_inode {
+                attribute.put(&mut inode, stored, mode)?;
             } else if namespace == Namespace::AccessControl {
                 match acl::prepare(name, value, caller, &mut inode)? {
                     Stored::Kept(value) => put(tx, ino, &mut inode, name, &value, mode)?,
@@ -121,8 +122,9 @@ impl Vfs {
     pub fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
         let inode = self.inode(ino)?;
         let mut names = Vec::new();
-        if inode.lifetime_hint().is_some() {
-            names.extend_from_slice(lifetimes::ATTRIBUTE);
+        let in_inode = InodeAttribute::ALL.into_iter();
+        for attribute in in_inode.filter(|of| of.value(&inode).is_some()) {
+            names.extend_from_slice(attribute.name());
             names.push(0);
         }
         if inode.flags & FLAG_XATTRS == 0 {
@@ -135,7 +137,7 @@ impl Vfs {
         let name = |key: Key, bytes: &[u8]| match Xattr::decode(bytes) {
             Ok(xattr) => {
                 let shown = caller.is_privileged() || !xattr.name.starts_with(b"trusted.");
-                let shown = shown && xattr.name != lifetimes::ATTRIBUTE;
+                let shown = shown && InodeAttribute::named(xattr.name).is_none();
                 shown.then(|| xattr.name.to_vec())
             }
             Err(error) => {
@@ -166,9 +168,9 @@ impl Vfs {
         let now = self.change_time(ino)?;
         self.change(Intent::Shrink, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
-            let removed = match name {
-                lifetimes::ATTRIBUTE => lifetimes::take(&mut inode),
-                _ => delete(tx, ino, &mut inode, name)?,
+            let removed = match InodeAttribute::named(name) {
+                Some(attribute) => attribute.take(&mut inode),
+                None => delete(tx, ino, &mut inode, name)?,
             };
             // An access list that says no more than the mode is there without being stored.
             if !removed && namespace != Namespace::AccessControl {

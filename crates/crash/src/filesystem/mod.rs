@@ -16,6 +16,7 @@ use std::sync::Arc;
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_engine::invariant::panic_on_bugs;
 use persimmon_engine::{Barrier, FormatOptions, FsyncOrder, RecoveryReport, Volume};
+use persimmon_format::Compression;
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_inspect::finding::{
     DATA_LOST, DATA_SUMMARY, PAGE_COPY, Rule, ZONE_COPY, ZONE_READ_ONLY, ZONE_STATE,
@@ -218,6 +219,12 @@ fn options(config: &SimConfig) -> persimmon_engine::Options {
         staging_bytes_max: (128 << 10) * small(4),
         journal_bytes_max: (128 << 10) * small(16) as u64,
         dirty_pages_max: 16 * small(64),
+        compression: match (seed >> 44) % 4 {
+            0 => Compression::None,
+            3 => Compression::Zstd(1),
+            _ => Compression::Lz4,
+        },
+        frame_cache_bytes_max: (64 << 10) * small(1 << 48),
         read_cache_bytes_max: match (seed >> 40) % 3 {
             0 => 0,
             some => (16 << 10) << (4 * some),

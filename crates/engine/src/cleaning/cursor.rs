@@ -158,6 +158,10 @@ impl Cleaner {
         cursor.found.truncate(cursor.found.len() - looked);
         // Of a frame parts may be left, and others lie between them.
         live.sort_by_key(|extent| (extent.ino, extent.block));
+        // Each part of a compressed frame leads to all of it.
+        live.dedup_by(|one, other| {
+            (one.ino, one.block, &one.frame) == (other.ino, other.block, &other.frame)
+        });
         cursor.loaded = self.read_live(live);
         cursor.loaded.reverse();
         Ok(())
@@ -225,11 +229,13 @@ impl Cleaner {
                     addr: Addr::new(DeviceId(0), zone, entry.zone_block),
                     crcs: entry.crcs.clone(),
                 },
+                parts: Vec::new(),
             }));
             found.extend(summary.packed.iter().map(|entry| LiveExtent {
                 ino: entry.ino,
                 block: entry.file_block,
                 frame: Extent::Packed(entry.packed(zone)),
+                parts: Vec::new(),
             }));
             ahead = match summary.previous {
                 0 => Ahead::Below(first_block(&summary, at)),
@@ -250,13 +256,19 @@ impl Cleaner {
                 return None;
             }
             let frame = Extent::decode(value).ok()?;
-            let in_zone = frame
-                .on_device()
-                .is_some_and(|(addr, _)| addr.zone() == zone);
+            let in_zone = frame.addr().is_some_and(|addr| addr.zone() == zone);
+            let (block, frame) = match frame {
+                Extent::Packed(part) => {
+                    let (start, _) = part.frame_at(key.item)?;
+                    (start, Extent::Packed(part.whole()))
+                }
+                frame => (key.item, frame),
+            };
             in_zone.then_some(LiveExtent {
                 ino: key.ino,
-                block: key.item,
+                block,
                 frame,
+                parts: Vec::new(),
             })
         })
     }
@@ -289,7 +301,9 @@ impl Cleaner {
 
     /// What is still there of what was found.
     fn find_live(&self, extent: &LiveExtent, out: &mut Vec<LiveExtent>) -> Result<()> {
-        let LiveExtent { ino, block, frame } = extent;
+        let LiveExtent {
+            ino, block, frame, ..
+        } = extent;
         let live = self.store.view::<_, Error>(|view| {
             let live = view.find(|meta| {
                 let live = extents::still_there(meta, *ino, *block, frame)?;
@@ -312,10 +326,22 @@ impl Cleaner {
             }
             live => live?,
         };
+        if matches!(frame, Extent::Packed(_)) {
+            if !live.is_empty() {
+                out.push(LiveExtent {
+                    ino: *ino,
+                    block: *block,
+                    frame: frame.clone(),
+                    parts: live,
+                });
+            }
+            return Ok(());
+        }
         out.extend(live.into_iter().map(|p| LiveExtent {
             ino: *ino,
             block: p.block,
             frame: p.extent,
+            parts: Vec::new(),
         }));
         Ok(())
     }

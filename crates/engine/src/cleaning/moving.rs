@@ -1,17 +1,19 @@
 //! Moving: reads the live extents of a victim, writes them elsewhere, and maps them to their new place.
 
-use persimmon_device::{BLOCK_SIZE, Buffer};
+use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
 use persimmon_format::extent::Extent;
+use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
-use persimmon_format::{Addr, Ino, checksum};
+use persimmon_format::{Addr, Compression, Ino, checksum};
 
 use super::Cleaner;
 use crate::error::Result;
 use crate::invariant::invariant;
-use crate::meta::{Transaction, extents};
-use crate::placement::{Exchange, Places, Placing, Unpacked};
+use crate::meta::Transaction;
+use crate::meta::extents::{self, MappedExtent};
+use crate::placement::{Compressed, Exchange, Places, Placing, packed_runs};
 use crate::statistics::add;
-use crate::zones::{Life, Run, Stream};
+use crate::zones::{Life, Placed, Run, Stream};
 
 /// Garbage that is read along, where that makes two reads one: a command costs a drive about as much as
 /// so many blocks more.
@@ -21,11 +23,13 @@ const READ_BLOCKS_MAX: u32 = 32;
 /// Reads under way at the same time: what users read waits for no more than these, 1 MiB.
 const READS_AT_ONCE: usize = 8;
 
-/// Blocks of a victim that were valid when it was looked: a frame or a packed extent, and the file block that it is at.
+/// Blocks of a victim that were valid when it was looked: a frame, or all of a compressed frame, and the file block that it is at.
 pub(super) struct LiveExtent {
     pub(super) ino: Ino,
     pub(super) block: u64,
     pub(super) frame: Extent,
+    /// Of a compressed frame, what the file has of it.
+    pub(super) parts: Vec<MappedExtent>,
 }
 
 impl LiveExtent {
@@ -48,20 +52,23 @@ impl LiveExtent {
 pub(super) struct Loaded {
     pub(super) extent: LiveExtent,
     blocks: Buffer,
-    /// No block of a frame is other than its checksum says, or each of them is.
+    /// No block is other than its checksum says, or each of them is.
     is_sound: bool,
 }
 
 impl Loaded {
-    /// Whether a block is what its checksum says; packed extents keep theirs when they are packed again.
+    /// Whether what has a checksum is what that says.
     fn soundness(extent: &LiveExtent, blocks: &Buffer) -> Vec<bool> {
-        let Extent::Frame { crcs, .. } = &extent.frame else {
-            return Vec::new();
-        };
-        let blocks = blocks.chunks_exact(BLOCK_SIZE).zip(crcs);
-        blocks
-            .map(|(block, crc)| checksum::data_block(block) == *crc)
-            .collect()
+        match &extent.frame {
+            Extent::Frame { crcs, .. } => {
+                let blocks = blocks.chunks_exact(BLOCK_SIZE).zip(crcs);
+                blocks
+                    .map(|(block, crc)| checksum::data_block(block) == *crc)
+                    .collect()
+            }
+            Extent::Packed(packed) => vec![packed.verified(blocks).is_some()],
+            _ => Vec::new(),
+        }
     }
 
     /// Parts of a live extent in which either all blocks are intact or none is.
@@ -80,6 +87,7 @@ impl Loaded {
                     ino: extent.ino,
                     block: extent.block + at as u64,
                     frame: extent.frame.part(at as u64, len as u64),
+                    parts: Vec::new(),
                 },
                 blocks: blocks.slice(at..at + len),
                 is_sound,
@@ -134,62 +142,31 @@ impl Cleaner {
 
     /// Writes live extents, which are sorted, elsewhere, and maps the parts of them that are still live.
     pub(super) fn move_group(&self, group: &[Loaded], stream: Stream, life: Life) -> Result<()> {
-        self.move_frames(group, true, stream, life)?;
-        self.move_frames(group, false, stream, life)?;
-        self.pack_again(group, stream, life)
+        self.move_sound(group, true, stream, life)?;
+        self.move_sound(group, false, stream, life)
     }
 
-    /// Packs the packed extents of a group again.
-    fn pack_again(&self, group: &[Loaded], stream: Stream, life: Life) -> Result<()> {
-        let mut unpacked = Vec::new();
-        for Loaded { extent, blocks, .. } in group {
-            let Extent::Packed(packed) = &extent.frame else {
-                continue;
-            };
-            let Some(compressed) = packed.bytes(blocks) else {
-                tracing::error!(addr = %packed.addr, "a valid packed extent cannot be read, it stays");
-                continue;
-            };
-            unpacked.push(Unpacked {
-                ino: extent.ino,
-                block: extent.block,
-                from: extent.frame.clone(),
-                compressed: compressed.to_vec(),
-            });
-        }
-        if unpacked.is_empty() {
-            return Ok(());
-        }
-        let unpacked: Vec<&Unpacked> = unpacked.iter().collect();
-        let moved = self.placement.pack_moved(stream, life, &unpacked)?;
-        add(&self.store.media.counters.blocks_moved, moved);
-        Ok(())
-    }
-
-    /// Moves the frames of a group that are sound, or those that are not.
+    /// Moves what of a group is sound, or what is not.
     ///
-    /// A block that does not match its checksum moves with the checksum it should have: reading it stays an error. No
+    /// What does not match its checksum moves with the checksum it should have: reading it stays an error. No
     /// record tells of it, for a recovery would take it for data that never arrived, and end the history there: the
-    /// next checkpoint that frees zones is a whole one then.
-    fn move_frames(&self, group: &[Loaded], sound: bool, stream: Stream, life: Life) -> Result<()> {
-        let mut runs = Vec::with_capacity(group.len());
+    /// next checkpoint that frees zones is a whole one then. Nor does one tell of packed extents on a volume whose records know none.
+    fn move_sound(&self, group: &[Loaded], sound: bool, stream: Stream, life: Life) -> Result<()> {
+        let mut moving = Moving::default();
         for loaded in group.iter().filter(|loaded| loaded.is_sound == sound) {
-            let Loaded { extent, blocks, .. } = loaded;
-            let Extent::Frame { addr, crcs } = &extent.frame else {
-                continue;
-            };
             if !sound {
-                tracing::error!(%addr, blocks = crcs.len(), "valid blocks are damaged; they are moved as they are");
+                let LiveExtent { ino, block, .. } = loaded.extent;
+                tracing::error!(%ino, block, blocks = loaded.extent.blocks(), "valid blocks are damaged; they are moved as they are");
             }
-            runs.push(Run {
-                ino: extent.ino,
-                file_block: extent.block,
-                data: blocks.clone(),
-                crcs: crcs.clone(),
-                packed: Vec::new(),
-                life,
-            });
+            moving.add(loaded, life, self.store.frame_blocks_max());
         }
+        let Moving {
+            sources,
+            mut runs,
+            frames,
+        } = moving;
+        let frames: Vec<&Compressed> = frames.iter().collect();
+        runs.extend(packed_runs(&frames, life, self.store.run_blocks_max()));
         if runs.is_empty() {
             return Ok(());
         }
@@ -198,23 +175,23 @@ impl Cleaner {
         let result = self
             .placement
             .place_now(stream, Placing::Moved, runs, &mut places);
-        // The group is sorted, and a placed run is a part of one live extent.
-        let old = |ino: Ino, block: u64, len: u64| {
-            let at = group
-                .partition_point(|s| (s.extent.ino, s.extent.block) <= (ino, block))
+        // They are sorted, and what was placed is a part of one.
+        let source = |ino: Ino, block: u64, len: u64| {
+            let at = sources
+                .partition_point(|(of, start, _)| (*of, *start) <= (ino, block))
                 .checked_sub(1)?;
-            let extent = &group.get(at)?.extent;
-            let skip = block.checked_sub(extent.block)?;
-            (extent.ino == ino).then(|| extent.frame.part(skip, len))
+            let (of, start, extent) = sources.get(at)?;
+            let skip = block.checked_sub(*start)?;
+            (*of == ino).then(|| extent.part(skip, len))
         };
-        for part in places.placed.chunks(self.store.transaction_ops_max()) {
+        let placed: Vec<_> = places.placed.iter().flat_map(Placed::extents).collect();
+        for part in placed.chunks(self.store.transaction_ops_max()) {
             let moves: Vec<_> = part
                 .iter()
-                .filter_map(|p| {
-                    let (ino, block) = (p.run.ino, p.run.file_block);
-                    let from = old(ino, block, p.run.crcs.len() as u64)?;
-                    let (addr, crcs) = (p.addr, p.run.crcs.clone());
-                    let to = Extent::Frame { addr, crcs };
+                .filter_map(|(ino, block, to)| {
+                    let (ino, block) = (*ino, *block);
+                    let from = source(ino, block, to.blocks())?;
+                    let to = to.clone();
                     Some(Exchange {
                         ino,
                         block,
@@ -229,7 +206,8 @@ impl Cleaner {
                 "{} moved runs belong to no live extent",
                 part.len() - moves.len()
             );
-            let moved = if sound {
+            let is_packed = |moved: &Exchange| matches!(moved.to, Extent::Packed(_));
+            let moved = if sound && (self.store.has_frames() || !moves.iter().any(is_packed)) {
                 self.store.change(None, |tx| remap(tx, &moves))?.0
             } else {
                 self.placement.exchange(&moves)?
@@ -238,6 +216,95 @@ impl Cleaner {
         }
         result
     }
+}
+
+/// Live extents that are moved together.
+#[derive(Default)]
+struct Moving {
+    /// What the files have of them now, in their order.
+    sources: Vec<(Ino, u64, Extent)>,
+    runs: Vec<Run>,
+    frames: Vec<Compressed>,
+}
+
+impl Moving {
+    fn add(&mut self, loaded: &Loaded, life: Life, frame_blocks_max: usize) {
+        let LiveExtent {
+            ino, block, frame, ..
+        } = &loaded.extent;
+        match frame {
+            Extent::Frame { crcs, .. } => {
+                self.sources.push((*ino, *block, frame.clone()));
+                self.runs.push(Run {
+                    ino: *ino,
+                    file_block: *block,
+                    data: loaded.blocks.clone(),
+                    crcs: crcs.clone(),
+                    packed: Vec::new(),
+                    life,
+                });
+            }
+            Extent::Packed(packed) => self.add_packed(loaded, packed, life, frame_blocks_max),
+            Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => {}
+        }
+    }
+
+    /// A compressed frame moves as it is if that takes what is counted for it. Else what the file still has of it is compressed anew.
+    fn add_packed(
+        &mut self,
+        loaded: &Loaded,
+        packed: &Packed,
+        life: Life,
+        frame_blocks_max: usize,
+    ) {
+        let LiveExtent {
+            ino, block, parts, ..
+        } = &loaded.extent;
+        let Some(bytes) = packed.bytes(&loaded.blocks) else {
+            tracing::error!(addr = %packed.addr, "a valid compressed frame cannot be read, it stays");
+            return;
+        };
+        let live = parts.iter().map(|part| part.extent.blocks()).sum();
+        let is_counted_whole = packed.stored(live).units == packed.frame.pack_units();
+        let is_short = packed.span() as usize <= frame_blocks_max.max(2);
+        let content = if is_counted_whole && is_short || !loaded.is_sound {
+            None
+        } else {
+            packed.frame.decompress(bytes)
+        };
+        let Some(content) = content else {
+            let (ino, block, bytes) = (*ino, *block, bytes.to_vec());
+            self.sources.push((ino, block, Extent::Packed(*packed)));
+            self.frames.push(Compressed {
+                ino,
+                block,
+                frame: packed.frame,
+                bytes,
+            });
+            return;
+        };
+        for part in parts {
+            self.sources.push((*ino, part.block, part.extent.clone()));
+            let skip = (part.block - block) as usize * BLOCK_SIZE;
+            let len = part.extent.blocks() as usize * BLOCK_SIZE;
+            let content = content.get(skip..skip + len).unwrap_or_default();
+            let pieces = content.chunks(frame_blocks_max * BLOCK_SIZE);
+            let starts = (part.block..).step_by(frame_blocks_max);
+            for (start, piece) in starts.zip(pieces) {
+                let compression = Compression::for_codec(packed.frame.codec);
+                match Compressed::of(*ino, start, piece, compression) {
+                    Some(frame) => self.frames.push(frame),
+                    None => self.runs.push(Run::of(*ino, start, buffer(piece), life)),
+                }
+            }
+        }
+    }
+}
+
+fn buffer(bytes: &[u8]) -> Buffer {
+    let mut buffer = BufferMut::zeroed(bytes.len() / BLOCK_SIZE);
+    buffer.copy_from_slice(bytes);
+    buffer.freeze()
 }
 
 /// Reads that take in all places, which are sorted.

@@ -11,6 +11,7 @@ use persimmon_sync::Arc;
 
 use persimmon_format::Ino;
 
+mod compress;
 mod files;
 mod growth;
 mod journal_inline;
@@ -51,6 +52,8 @@ pub(crate) struct FileData {
     truncations: Truncations,
     tails: Tails,
     read_cache: Option<ReadCache>,
+    /// Blocks out of compressed frames, for reads that do not use the other one.
+    frame_cache: Option<ReadCache>,
     compressibility: Compressibility,
 }
 
@@ -73,6 +76,7 @@ impl FileData {
             truncations: Truncations::default(),
             tails: Tails::new(options.tails_bytes_max, alarm),
             read_cache: ReadCache::new(options.read_cache_bytes_max),
+            frame_cache: ReadCache::new(options.frame_cache_bytes_max),
             compressibility: Compressibility::default(),
         }
     }

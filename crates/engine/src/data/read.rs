@@ -218,7 +218,8 @@ impl FileData {
                 found.unwrap_or_default()
             })
             .collect();
-        let mut plan = Plan::through(cached);
+        let caches = self.caches(ino, cached);
+        let mut plan = Plan::through(caches);
         for (owner, (range, holes)) in wanted.iter_mut().zip(&found).enumerate() {
             plan.owner = owner;
             for (from, to, extents) in holes {
@@ -230,7 +231,7 @@ impl FileData {
         let Ok(()) = self.fetch_planned(&plan, |used, fetched| {
             let range = &mut wanted[used.owner];
             let delivered = fetched.is_ok_and(|data| {
-                deliver(ino, cached, used, data, range.offset, range.buf).is_ok()
+                deliver(ino, caches, used, data, range.offset, range.buf).is_ok()
             });
             range.failed |= !delivered;
             Ok::<_, Infallible>(())
@@ -312,9 +313,10 @@ impl FileData {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
+        let caches = self.caches(ino, cached);
         for (start, end) in looks(from, to) {
             let extents = self.pinned_extents(ino, start, end)?;
-            let mut plan = Plan::through(cached);
+            let mut plan = Plan::through(caches);
             self.plan(ino, &extents, (start, end), offset, buf, &mut plan)?;
             self.fetch_planned(&plan, |used, fetched| {
                 let (block, addr) = (used.block, used.source.addr());
@@ -322,10 +324,27 @@ impl FileData {
                     Some(error) => self.lost_data(error, ino, block, addr),
                     None => Error::DataDamaged { ino, block, addr },
                 })?;
-                deliver(ino, cached, used, data, offset, buf)
+                deliver(ino, caches, used, data, offset, buf)
             })?;
         }
         Ok(())
+    }
+
+    /// Where a read finds blocks in memory. What lies in a compressed frame is kept whether or not the reader wants blocks kept: the
+    /// next read of the frame would decompress all of it again.
+    fn caches<'c>(&'c self, ino: Ino, cached: Option<Cached<'c>>) -> Caches<'c> {
+        let of_frames = || {
+            self.frame_cache.as_ref().map(|cache| Cached {
+                cache,
+                ino,
+                state: None,
+                reads_around: false,
+            })
+        };
+        Caches {
+            blocks: cached,
+            frames: cached.or_else(of_frames),
+        }
     }
 
     /// Extents of a range; their zones stay as they are while the pins live.
@@ -340,8 +359,8 @@ impl FileData {
             Ok(extents
                 .into_iter()
                 .map(|mapped| {
-                    let place = mapped.extent.on_device();
-                    let pin = place.and_then(|(addr, _)| self.store.zones.pin(addr.zone()));
+                    let addr = mapped.extent.addr();
+                    let pin = addr.and_then(|addr| self.store.zones.pin(addr.zone()));
                     (mapped, pin)
                 })
                 .collect())
@@ -380,7 +399,13 @@ impl FileData {
                     copy_block(buf, offset, start, &content);
                 }
                 Extent::Packed(packed) => {
-                    plan.add(packed.addr, packed.span(), start, Source::Packed(packed));
+                    let part = Part {
+                        packed,
+                        first: mapped.block,
+                        wanted: (start, end),
+                        pin,
+                    };
+                    self.plan_packed(part, offset, buf, plan);
                 }
                 Extent::Frame { addr, crcs } => {
                     let skip = (start - mapped.block) as usize;
@@ -411,6 +436,32 @@ impl FileData {
         Ok(())
     }
 
+    /// The same of blocks of a compressed frame.
+    fn plan_packed<'p>(&self, part: Part<'p>, offset: u64, buf: &mut [u8], plan: &mut Plan<'p>) {
+        let Part {
+            packed,
+            wanted: (from, to),
+            pin,
+            ..
+        } = part;
+        let in_memory = plan.caches.frames.zip(pin.as_ref());
+        let hits = in_memory.map_or(0, |(cached, pin)| {
+            let place = (packed.addr, packed.unit);
+            let copied = |block: &u64| {
+                cached.with(*block, place, pin, |content| {
+                    copy_block(buf, offset, *block, content)
+                })
+            };
+            (from..to).take_while(copied).count() as u64
+        });
+        add(&self.store.media.counters.read_cache_hits, hits);
+        if hits < to - from {
+            let wanted = (from + hits, to);
+            let source = Source::Packed(Part { wanted, ..part });
+            plan.add(packed.addr, packed.span(), from + hits, source);
+        }
+    }
+
     /// The same of blocks `from..to` of a run on the device whose first is block `first` of the file.
     fn plan_frame<'p>(
         &self,
@@ -422,11 +473,11 @@ impl FileData {
         plan: &mut Plan<'p>,
     ) {
         let mut missing = from;
-        if let Some((cached, pin)) = plan.cached.zip(frame.pin.as_ref()) {
+        if let Some((cached, pin)) = plan.caches.blocks.zip(frame.pin.as_ref()) {
             let mut hits = 0;
             for block in from..to {
                 let addr = frame.at.offset((block - first) as u32);
-                if cached.with(block, addr, pin, |content| {
+                if cached.with(block, (addr, 0), pin, |content| {
                     copy_block(buf, offset, block, content)
                 }) {
                     plan.add_frame(frame, first, (missing, block));
@@ -512,10 +563,18 @@ fn looks(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
         .map(move |start| (start, to.min(start.saturating_add(LOOKED_UP_BLOCKS))))
 }
 
+/// What holds some of a read in memory.
+#[derive(Clone, Copy)]
+struct Caches<'c> {
+    /// Whole blocks.
+    blocks: Option<Cached<'c>>,
+    /// What lies in compressed frames.
+    frames: Option<Cached<'c>>,
+}
+
 /// What of a read is on the device: places, and what is made of each.
 struct Plan<'p> {
-    /// What holds some of it in memory.
-    cached: Option<Cached<'p>>,
+    caches: Caches<'p>,
     places: Vec<(Addr, u32)>,
     /// By place, in the order of the places.
     uses: Vec<Use<'p>>,
@@ -544,8 +603,19 @@ struct Use<'p> {
 enum Source<'p> {
     /// Whole blocks.
     Frame(Frame<'p>),
-    /// A piece of some.
-    Packed(&'p Packed),
+    /// What the file has of a compressed frame.
+    Packed(Part<'p>),
+}
+
+/// What a file has of a compressed frame.
+#[derive(Clone, Copy)]
+struct Part<'p> {
+    packed: &'p Packed,
+    /// The file block that it begins at.
+    first: u64,
+    /// The file blocks of it that are asked for.
+    wanted: (u64, u64),
+    pin: &'p Option<Pin>,
 }
 
 /// Blocks of a run from one on.
@@ -561,15 +631,15 @@ impl Source<'_> {
     fn addr(&self) -> Addr {
         match self {
             Source::Frame(frame) => frame.at,
-            Source::Packed(packed) => packed.addr,
+            Source::Packed(part) => part.packed.addr,
         }
     }
 }
 
 impl<'p> Plan<'p> {
-    fn through(cached: Option<Cached<'p>>) -> Plan<'p> {
+    fn through(caches: Caches<'p>) -> Plan<'p> {
         Plan {
-            cached,
+            caches,
             places: Vec::new(),
             uses: Vec::new(),
             owner: 0,
@@ -610,7 +680,7 @@ impl<'p> Plan<'p> {
 /// Verifies what was read, and copies it to where a reader wants it.
 fn deliver(
     ino: Ino,
-    cached: Option<Cached<'_>>,
+    caches: Caches<'_>,
     used: &Use<'_>,
     data: &[u8],
     offset: u64,
@@ -618,14 +688,23 @@ fn deliver(
 ) -> Result<()> {
     let damaged = |block: u64, addr: Addr| Error::DataDamaged { ino, block, addr };
     match &used.source {
-        Source::Packed(packed) => {
+        Source::Packed(part) => {
+            let packed = part.packed;
             let content = packed
                 .content(data)
                 .ok_or_else(|| damaged(used.block, packed.addr))?;
-            copy_block(buf, offset, used.block, &content);
+            let (from, to) = part.wanted;
+            for (block, content) in (part.first..).zip(content.chunks_exact(BLOCK_SIZE)) {
+                if let Some((cached, pin)) = caches.frames.zip(part.pin.as_ref()) {
+                    cached.insert(block, (packed.addr, packed.unit), pin, content);
+                }
+                if (from..to).contains(&block) {
+                    copy_block(buf, offset, block, content);
+                }
+            }
         }
         Source::Frame(Frame { at, crcs, pin }) => {
-            let cached = cached.zip(pin.as_ref());
+            let cached = caches.blocks.zip(pin.as_ref());
             for (i, content) in data.chunks_exact(BLOCK_SIZE).enumerate() {
                 let (block, addr) = (used.block + i as u64, at.offset(i as u32));
                 if crcs.get(i) != Some(&checksum::data_block(content)) {
@@ -636,7 +715,7 @@ fn deliver(
                     continue;
                 }
                 if let Some((cached, pin)) = cached {
-                    cached.insert(block, addr, pin, content);
+                    cached.insert(block, (addr, 0), pin, content);
                 }
                 copy_block(buf, offset, block, content);
             }

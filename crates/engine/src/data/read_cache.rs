@@ -88,7 +88,7 @@ impl Cached<'_> {
         (from - from % AROUND_BLOCKS, end.max(to))
     }
 
-    fn found(&self, block: u64, addr: Addr, pin: &Pin) -> Found {
+    fn found(&self, block: u64, (addr, unit): (Addr, u8), pin: &Pin) -> Found {
         Found {
             name: Name {
                 ino: self.ino,
@@ -96,6 +96,7 @@ impl Cached<'_> {
             },
             place: Place {
                 addr,
+                unit,
                 resets: pin.resets(),
             },
             known: self.state.map(|state| Known {
@@ -105,15 +106,21 @@ impl Cached<'_> {
         }
     }
 
-    /// Hands `take` the content of a block at `addr` in a pinned zone, if it is in the cache.
-    pub(super) fn with(&self, block: u64, addr: Addr, pin: &Pin, take: impl FnOnce(&[u8])) -> bool {
-        let found = self.found(block, addr, pin);
+    /// Hands `take` the content of a block that lies in a pinned zone, or in a compressed frame there, if it is in the cache.
+    pub(super) fn with(
+        &self,
+        block: u64,
+        place: (Addr, u8),
+        pin: &Pin,
+        take: impl FnOnce(&[u8]),
+    ) -> bool {
+        let found = self.found(block, place, pin);
         self.cache.with(&found, take).is_some()
     }
 
-    /// Has the cache keep a block at `addr` in a pinned zone, which was read and verified.
-    pub(super) fn insert(&self, block: u64, addr: Addr, pin: &Pin, content: &[u8]) {
-        self.cache.insert(&self.found(block, addr, pin), content);
+    /// Has the cache keep such a block, which was read and verified.
+    pub(super) fn insert(&self, block: u64, place: (Addr, u8), pin: &Pin, content: &[u8]) {
+        self.cache.insert(&self.found(block, place, pin), content);
     }
 }
 
@@ -130,10 +137,11 @@ struct Name {
     block: u64,
 }
 
-/// A block of a zone, between two resets.
+/// A block of a zone, or a compressed frame that begins in it at a packing unit, between two resets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     addr: Addr,
+    unit: u8,
     resets: u32,
 }
 

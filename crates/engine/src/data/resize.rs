@@ -344,6 +344,7 @@ impl FileData {
             let extents = self
                 .store
                 .view::<_, Error>(|view| view.extents(ino, *from, to, EXTENTS_MAX))?;
+            let mut staged_blocks = 0;
             for mapped in &extents {
                 if matches!(
                     mapped.extent,
@@ -351,16 +352,23 @@ impl FileData {
                 ) {
                     continue;
                 }
-                let content = self.read_block(ino, mapped.block)?;
-                if !self.space.reserve(1) {
-                    return Err(self.store.zones.no_space());
+                for block in mapped.block.max(*from)..mapped.end().min(to) {
+                    if staged_blocks >= EXTENTS_MAX {
+                        *from = block;
+                        return Ok(true);
+                    }
+                    let content = self.read_block(ino, block)?;
+                    if !self.space.reserve(1) {
+                        return Err(self.store.zones.no_space());
+                    }
+                    let mut staged = file.lock();
+                    staged.write_blocks(block, &content)?;
+                    if !std::mem::replace(&mut staged.queued, true) {
+                        self.enqueue(ino);
+                    }
+                    staged_blocks += 1;
+                    are_any = true;
                 }
-                let mut staged = file.lock();
-                staged.write_blocks(mapped.block, &content)?;
-                if !std::mem::replace(&mut staged.queued, true) {
-                    self.enqueue(ino);
-                }
-                are_any = true;
             }
             let are_all = extents.len() < EXTENTS_MAX;
             *from = match extents.last() {

@@ -12,9 +12,10 @@ use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::FLAG_PREALLOCATED;
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::{Ino, Lifetime, Lsn, checksum};
+use persimmon_format::{Ino, Lifetime, Lsn};
 
 use super::FileData;
+use super::compress::StreamRuns;
 use super::files::File;
 use super::growth::Growth;
 use super::staged::{Staged, Times};
@@ -27,7 +28,7 @@ use crate::options::FsyncOrder;
 use crate::placement::{Places, Placing};
 use crate::reclaim::Demand;
 use crate::statistics::add;
-use crate::zones::{Life, Run, Stream};
+use crate::zones::{Life, Placed, Run, Stream};
 
 /// Blocks after which a background batch takes no further file (8 MiB).
 const BATCH_BLOCKS: u64 = 2048;
@@ -273,7 +274,8 @@ impl FileData {
     /// What of a batch lies in the tree, and the runs of all else, by stream.
     fn sort_out(&self, batch: &[BatchFile], mode: Mode) -> Result<(Vec<Mapping>, Runs)> {
         let mut mappings = Vec::new();
-        let mut runs = Runs::new();
+        let mut streams: BTreeMap<Stream, StreamRuns> = BTreeMap::new();
+        let frame_blocks_max = self.store.frame_blocks_max();
         for member in batch {
             let inode = self.store.view::<_, Error>(|view| view.inode(member.ino))?;
             let inode = inode.unwrap_or_default();
@@ -305,6 +307,7 @@ impl FileData {
             }
             let hint = member.hint.or_else(|| inode.lifetime_hint());
             let hint = hint.and_then(Lifetime::class);
+            let compression = self.compression_for(&inode, member.blocks, mode.is_small());
             for (block, data) in &member.frozen {
                 let is_inlined = inlined == Some(block + u64::from(data.blocks()) - 1);
                 let sent_blocks = data.blocks() as usize - usize::from(is_inlined);
@@ -314,11 +317,22 @@ impl FileData {
                         Some(class) => self.store.zones.hinted(class),
                         None => self.inferred_stream(ino, *block, sent_blocks as u64, mode)?,
                     };
-                    let run = run(ino, *block, data.slice(0..sent_blocks), life);
-                    runs.entry(stream).or_default().push(run);
+                    let data = data.slice(0..sent_blocks);
+                    let runs = streams.entry(stream).or_default();
+                    if let Some(compression) = compression {
+                        let how = (compression, frame_blocks_max);
+                        runs.add_compressed(ino, *block, &data, how, life);
+                    } else {
+                        runs.add_whole(Run::of(ino, *block, data, life));
+                    }
                 }
             }
         }
+        let run_blocks_max = self.store.run_blocks_max();
+        let runs = streams
+            .into_iter()
+            .map(|(stream, runs)| (stream, runs.into_runs(run_blocks_max)))
+            .collect();
         Ok((mappings, runs))
     }
 
@@ -344,10 +358,9 @@ impl FileData {
                 "{placed} blocks of {all} were sent to the device"
             );
         }
-        mappings.extend(places.placed.drain(..).map(|p| {
-            let (addr, crcs) = (p.addr, p.run.crcs);
-            Mapping::map(p.run.ino, p.run.file_block, Extent::Frame { addr, crcs })
-        }));
+        let placed = places.placed.iter().flat_map(Placed::extents);
+        mappings.extend(placed.map(|(ino, block, extent)| Mapping::map(ino, block, extent)));
+        places.placed.clear();
         mappings.sort_by_key(|l| (l.ino, l.block));
         let written: u64 = batch.iter().map(|member| member.blocks).sum();
         let mapped: u64 = mappings.iter().map(|l| l.end - l.block).sum();
@@ -430,7 +443,7 @@ impl FileData {
                 .view::<_, Error>(|view| view.extents(ino, block, end, OLD_MAX))?,
         };
         let old = old.iter().filter_map(|mapped| {
-            let (addr, _) = mapped.extent.on_device()?;
+            let addr = mapped.extent.addr()?;
             let there = mapped.end().min(end) - mapped.block.max(block);
             Some((addr.zone(), there))
         });
@@ -569,12 +582,12 @@ impl FileData {
 }
 
 fn blocks_of(runs: &[Run]) -> u64 {
-    runs.iter().map(|run| u64::from(run.data.blocks())).sum()
+    runs.iter().map(Run::file_blocks).sum()
 }
 
 fn placed_blocks(places: &Places) -> u64 {
     let placed = places.placed.iter();
-    placed.map(|p| u64::from(p.run.data.blocks())).sum()
+    placed.map(|p| p.run.file_blocks()).sum()
 }
 
 /// Freezes a file's dirty data for a batch, if there is any. The file is not busy.
@@ -611,21 +624,6 @@ fn collect(ino: Ino, file: &Arc<File>, mut staged: MutexGuard<'_, Staged>) -> Op
         file: Arc::clone(file),
     };
     Some(member)
-}
-
-fn run(ino: Ino, file_block: u64, data: Buffer, life: Life) -> Run {
-    let crcs = data
-        .chunks_exact(BLOCK_SIZE)
-        .map(checksum::data_block)
-        .collect();
-    Run {
-        ino,
-        file_block,
-        data,
-        crcs,
-        packed: Vec::new(),
-        life,
-    }
 }
 
 /// A file small enough to live in the tree.

@@ -23,7 +23,7 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
             Op::Delete { key } => meta.ensure_around(key)?,
             Op::Map { ino, block, extent } => {
                 ensure_inode(*ino)?;
-                extents::ensure(meta, *ino, *block, block + extent.blocks())?;
+                extents::ensure_map(meta, *ino, *block, extent)?;
             }
             Op::Splice { ino, block, .. } => {
                 ensure_inode(*ino)?;

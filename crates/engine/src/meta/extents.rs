@@ -2,6 +2,7 @@
 //! their reference are counted in the zones.
 
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
+use persimmon_format::packed::{PackUnits, Packed, Stored};
 use persimmon_format::{Ino, Key, KeyKind};
 
 use super::{Meta, tree};
@@ -82,6 +83,9 @@ pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
     meta.ensure_around(&Key::extent(ino, to))?;
     for mapped in overlapping(meta, ino, from, to, usize::MAX)? {
         meta.ensure(&Key::extent(ino, mapped.block))?;
+        if let Extent::Packed(packed) = &mapped.extent {
+            live_blocks(meta, ino, mapped.block, packed)?;
+        }
     }
     // The extent that a mapping may be joined to.
     if let Some(before) = from.checked_sub(1) {
@@ -92,23 +96,76 @@ pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
     Ok(())
 }
 
-fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent) {
-    if let Some((addr, units)) = extent.on_device() {
-        zones.sub_data(addr, units);
+/// The same for the mapping of an extent.
+pub(crate) fn ensure_map(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<()> {
+    ensure(meta, ino, block, block + extent.blocks())?;
+    beside(meta, ino, block, extent).map(drop)
+}
+
+/// Blocks that the file has of the frame of a packed extent which is, or is to be, at `block`.
+pub(crate) fn live_blocks(meta: &Meta, ino: Ino, block: u64, packed: &Packed) -> Result<u64> {
+    let (from, to) = packed.frame_at(block).ok_or_else(|| {
+        Error::item_damaged(ino, format_args!("block {block}: a part of no frame"))
+    })?;
+    let parts = overlapping(meta, ino, from, to, usize::MAX)?;
+    let live = parts.iter().map(|part| match &part.extent {
+        Extent::Packed(other) if other.shares_frame(packed) => u64::from(other.blocks),
+        _ => 0,
+    });
+    Ok(live.sum::<u64>().min(packed.frame.blocks.into()))
+}
+
+/// What an extent counts as, where its file has `beside` blocks of the same frame that are not part of it.
+fn stored(extent: &Extent, beside: u64) -> Stored {
+    let units = match extent {
+        Extent::Packed(packed) => {
+            let all = packed.stored(beside + u64::from(packed.blocks));
+            return all.beyond(packed.stored(beside));
+        }
+        Extent::Frame { crcs, .. } => PackUnits::of_blocks(crcs.len() as u64),
+        Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => PackUnits::ZERO,
+    };
+    Stored {
+        units,
+        sectors: extent.sectors(),
+    }
+}
+
+/// Blocks of the frame of an extent that its file has, while the extent itself is not in the tree.
+pub(crate) fn beside(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<u64> {
+    match extent {
+        Extent::Packed(packed) if !packed.is_whole() => live_blocks(meta, ino, block, packed),
+        _ => Ok(0),
+    }
+}
+
+/// Counts an extent that is taken out of the tree. Returns its share in the file's sectors.
+fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent, beside: u64) -> u64 {
+    let stored = stored(extent, beside);
+    if let Some(addr) = extent.addr() {
+        unless(Fault::PunchNotCounted, || {
+            zones.sub_data(addr, stored.units)
+        });
     }
     if let Extent::Reserved { blocks } = extent {
         // The footer says how many there are: it may be damaged. A repair counts anew.
         meta.reserved_blocks = meta.reserved_blocks.saturating_sub((*blocks).into());
     }
+    stored.sectors
 }
 
-fn count_in(meta: &mut Meta, zones: &Zones, extent: &Extent) {
-    if let Some((addr, units)) = extent.on_device() {
-        zones.add_data(addr, units);
+/// Counts an extent that is put into the tree. Returns its share in the file's sectors.
+pub(crate) fn count_in(meta: &mut Meta, zones: &Zones, extent: &Extent, beside: u64) -> u64 {
+    let stored = stored(extent, beside);
+    if let Some(addr) = extent.addr() {
+        unless(Fault::ExtentNotCounted, || {
+            zones.add_data(addr, stored.units)
+        });
     }
     if let Extent::Reserved { blocks } = extent {
         meta.reserved_blocks = meta.reserved_blocks.saturating_add((*blocks).into());
     }
+    stored.sectors
 }
 
 fn put(meta: &mut Meta, ino: Ino, block: u64, extent: &Extent) {
@@ -134,11 +191,9 @@ pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64
             "a part of {} blocks of an extent was cut out from {cut_from} to {cut_to}",
             gone.blocks()
         );
-        sectors += gone.sectors() as i64;
         if matches!(gone, Extent::Compressed(_)) {
             meta.journal_inline.remove(ino, mapped.block);
         }
-        unless(Fault::PunchNotCounted, || count_out(meta, zones, &gone));
         if cut_from > 0 {
             put(meta, ino, mapped.block, &mapped.extent.part(0, cut_from));
         } else {
@@ -148,6 +203,8 @@ pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64
             let tail = mapped.extent.part(cut_to, length - cut_to);
             put(meta, ino, mapped.block + cut_to, &tail);
         }
+        let beside = beside(meta, ino, mapped.block + cut_from, &gone)?;
+        sectors += count_out(meta, zones, &gone, beside) as i64;
     }
     Ok(sectors)
 }
@@ -162,7 +219,8 @@ pub(crate) fn map(
     extent: &Extent,
 ) -> Result<i64> {
     let freed = punch(meta, zones, ino, block, block + extent.blocks())?;
-    unless(Fault::ExtentNotCounted, || count_in(meta, zones, extent));
+    let beside = beside(meta, ino, block, extent)?;
+    let sectors = count_in(meta, zones, extent, beside);
     if let Extent::Compressed(bytes) = extent {
         meta.journal_inline.add(ino, block, bytes.len());
     }
@@ -170,7 +228,7 @@ pub(crate) fn map(
         Some((start, whole)) => put(meta, ino, start, &whole),
         None => put(meta, ino, block, extent),
     }
-    Ok(extent.sectors() as i64 - freed)
+    Ok(sectors as i64 - freed)
 }
 
 /// The inline content of a block; nothing where it is a hole. `None` if it is neither.

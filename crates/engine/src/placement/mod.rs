@@ -3,6 +3,7 @@
 use persimmon_sync::atomic::AtomicBool;
 use persimmon_sync::{Arc, OnceLock};
 
+mod compressed;
 mod packing;
 mod placing;
 
@@ -10,7 +11,8 @@ use crate::fair_lock::{FairGuard, FairLock};
 use crate::space::Space;
 use crate::store::Store;
 
-pub(crate) use packing::{Exchange, Unpacked};
+pub(crate) use compressed::{Compressed, packed_runs};
+pub(crate) use packing::Exchange;
 pub(crate) use placing::{Lack, Places, Placing, ToPlace};
 
 /// See the module.

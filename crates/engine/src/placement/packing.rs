@@ -1,23 +1,21 @@
-//! Packing: compressed blocks, out of the tree or of zones that are cleaned, are put densely into
-//! runs of blocks and written. Not journaled: until the next whole checkpoint the
-//! journal has a compressed block, or its old place does, and the checkpoint's pages refer to
-//! packed extents that were complete before they were changed.
+//! Packing: compressed blocks that lie in the tree are put densely into runs of blocks and written. Not journaled: until the next whole checkpoint the
+//! journal has a compressed block, and the checkpoint's pages refer to packed extents that were complete before they were changed.
 
 use persimmon_sync::atomic::Ordering;
 
-use persimmon_device::{BLOCK_SIZE, BufferMut};
+use persimmon_device::BLOCK_SIZE;
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{PackUnits, Packed};
+use persimmon_format::packed::CompressedFrame;
 use persimmon_format::page::PAGE_SIZE;
-use persimmon_format::summary::PACKED_ENTRIES_MIN;
-use persimmon_format::{Addr, Ino, Key, Lifetime};
+use persimmon_format::{Ino, Key, Lifetime};
 
 use super::Placement;
+use super::compressed::{Compressed, packed_runs};
 use super::placing::{Places, Placing};
 use crate::error::{Error, Result};
 use crate::invariant::invariant_holds;
 use crate::meta::extents;
-use crate::zones::{Life, PackedExtent, Placed, Run, Stream};
+use crate::zones::{Placed, Run, Stream};
 
 /// Blocks of a packed run.
 const RUN_BLOCKS_MAX: usize = 32;
@@ -35,15 +33,6 @@ pub(crate) struct Exchange {
     pub(crate) block: u64,
     pub(crate) from: Extent,
     pub(crate) to: Extent,
-}
-
-/// A block of a file to be packed.
-pub(crate) struct Unpacked {
-    pub(crate) ino: Ino,
-    pub(crate) block: u64,
-    /// What the tree has it as.
-    pub(crate) from: Extent,
-    pub(crate) compressed: Vec<u8>,
 }
 
 impl Placement {
@@ -100,7 +89,7 @@ impl Placement {
 
     fn pack_places(&self, places: &[(Ino, u64)], pages_max: &mut usize, all: bool) -> Result<u64> {
         let (unpacked, pages_left) = self.store.view::<_, Error>(|view| {
-            let mut unpacked: Vec<(Option<u8>, Unpacked)> = Vec::with_capacity(places.len());
+            let mut unpacked: Vec<(Option<u8>, Compressed)> = Vec::with_capacity(places.len());
             let mut pages_left = *pages_max;
             for (ino, block) in places {
                 let key = Key::extent(*ino, *block);
@@ -121,13 +110,9 @@ impl Placement {
                     ensured => ensured?,
                 }
                 let mapped = extents.into_iter().next_back();
-                let Some(from @ Extent::Compressed(_)) = mapped.map(|mapped| mapped.extent) else {
+                let Some(Extent::Compressed(bytes)) = mapped.map(|mapped| mapped.extent) else {
                     continue;
                 };
-                let Extent::Compressed(compressed) = &from else {
-                    continue;
-                };
-                let compressed = compressed.clone();
                 let inode = match view.inode(*ino) {
                     Err(Error::ItemDamaged { .. }) => continue,
                     inode => inode?,
@@ -136,11 +121,11 @@ impl Placement {
                 let (ino, block) = (*ino, *block);
                 unpacked.push((
                     hint.and_then(Lifetime::class),
-                    Unpacked {
+                    Compressed {
                         ino,
                         block,
-                        from,
-                        compressed,
+                        frame: CompressedFrame::of_block(&bytes),
+                        bytes,
                     },
                 ));
             }
@@ -150,45 +135,27 @@ impl Placement {
         let mut moved = 0;
         for hint in [None, Some(1), Some(2), Some(3), Some(4)] {
             let of_class = unpacked.iter().filter(|(class, _)| *class == hint);
-            let of_class: Vec<&Unpacked> = of_class.map(|(_, unpacked)| unpacked).collect();
+            let of_class: Vec<&Compressed> = of_class.map(|(_, unpacked)| unpacked).collect();
             if !of_class.is_empty() {
                 let (stream, life) = match hint {
                     None => self.store.zones.infer(std::iter::empty()),
                     Some(class) => self.store.zones.hinted(class),
                 };
-                let mut runs = packed_runs(&of_class, life);
+                let mut runs = packed_runs(&of_class, life, RUN_BLOCKS_MAX);
                 // The last one is not full; on a small volume it can be the only one.
                 if !all && runs.len() > 1 {
                     runs.pop();
                 }
-                moved += self.pack_runs(stream, Placing::Packed, &of_class, runs)?;
+                moved += self.pack_runs(stream, &of_class, runs)?;
             }
         }
         Ok(moved)
     }
 
-    /// Packs blocks that cleaning moves, and maps them to their new packed extents where they still
-    /// are that. Takes no room that has to be made. Returns how many it moved.
-    pub(crate) fn pack_moved(
-        &self,
-        stream: Stream,
-        life: Life,
-        unpacked: &[&Unpacked],
-    ) -> Result<u64> {
-        let runs = packed_runs(unpacked, life);
-        self.pack_runs(stream, Placing::PackedMoved, unpacked, runs)
-    }
-
-    fn pack_runs(
-        &self,
-        stream: Stream,
-        placing: Placing<'_>,
-        unpacked: &[&Unpacked],
-        runs: Vec<Run>,
-    ) -> Result<u64> {
+    fn pack_runs(&self, stream: Stream, unpacked: &[&Compressed], runs: Vec<Run>) -> Result<u64> {
         let mut places = Places::default();
         // What found a place is moved, even if there was none for the rest.
-        let result = self.place_now(stream, placing, runs, &mut places);
+        let result = self.place_now(stream, Placing::Packed, runs, &mut places);
         let mut moved = 0;
         for part in self.moves(unpacked, &places.placed) {
             moved += self.exchange(&part)?;
@@ -225,13 +192,9 @@ impl Placement {
     }
 
     /// What goes where, as many at a time as one hold of the metadata lock may change.
-    fn moves(&self, unpacked: &[&Unpacked], placed: &[Placed]) -> Vec<Vec<Exchange>> {
+    fn moves(&self, unpacked: &[&Compressed], placed: &[Placed]) -> Vec<Vec<Exchange>> {
         let changes_max = self.store.transaction_ops_max();
-        let extents = placed.iter().flat_map(|placed| {
-            let of =
-                |extent: &PackedExtent| (extent.ino, extent.file_block, extent.placed(placed.addr));
-            placed.run.packed.iter().map(of)
-        });
+        let extents = placed.iter().flat_map(Placed::extents);
         let mut moves = vec![Vec::new()];
         for (ino, block, to) in extents {
             let at = unpacked.binary_search_by_key(&(ino, block), |l| (l.ino, l.block));
@@ -251,62 +214,11 @@ impl Placement {
                 last.push(Exchange {
                     ino,
                     block,
-                    from: unpacked.from.clone(),
-                    to: Extent::Packed(to),
+                    from: Extent::Compressed(unpacked.bytes.clone()),
+                    to,
                 });
             }
         }
         moves
-    }
-}
-
-/// Puts packed extents one behind the other into runs of whole blocks.
-fn packed_runs(unpacked: &[&Unpacked], life: Life) -> Vec<Run> {
-    let mut runs = Vec::new();
-    let mut rest = unpacked;
-    while !rest.is_empty() {
-        let (mut extents, mut bytes) = (Vec::new(), Vec::new());
-        while let Some((next, later)) = rest.split_first() {
-            let end = bytes.len() + PackUnits::of_bytes(next.compressed.len()).bytes();
-            if extents.len() == PACKED_ENTRIES_MIN || end > RUN_BLOCKS_MAX * BLOCK_SIZE {
-                break;
-            }
-            let at = bytes.len();
-            extents.push(PackedExtent {
-                ino: next.ino,
-                file_block: next.block,
-                at: at as u32,
-                packed: packed(next, at),
-            });
-            bytes.extend_from_slice(&next.compressed);
-            bytes.resize(end, 0);
-            rest = later;
-        }
-        let mut data = BufferMut::zeroed(bytes.len().div_ceil(BLOCK_SIZE));
-        if let Some(out) = data.get_mut(..bytes.len()) {
-            out.copy_from_slice(&bytes);
-        }
-        runs.push(Run {
-            ino: Ino(0),
-            file_block: 0,
-            data: data.freeze(),
-            crcs: Vec::new(),
-            packed: extents,
-            life,
-        });
-    }
-    runs
-}
-
-/// A block as a packed extent at this byte. One that is packed already keeps the checksum that it should
-/// have: if it does not match, reading it stays an error.
-fn packed(unpacked: &Unpacked, at: usize) -> Packed {
-    let packed = Packed::at(Addr::ZERO, at, &unpacked.compressed);
-    match unpacked.from {
-        Extent::Packed(from) => Packed {
-            crc: from.crc,
-            ..packed
-        },
-        _ => packed,
     }
 }

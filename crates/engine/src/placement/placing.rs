@@ -25,15 +25,13 @@ pub(crate) enum Placing<'a> {
     Packed,
     /// Live blocks of a victim. Cleaning must not wait for cleaning.
     Moved,
-    /// Packed extents of a victim, packed again.
-    PackedMoved,
 }
 
 impl Placing<'_> {
     fn class(self) -> Class {
         match self {
             Placing::OfUsers(_) | Placing::Rewrite | Placing::Packed => Class::Data,
-            Placing::Moved | Placing::PackedMoved => Class::CleanedData,
+            Placing::Moved => Class::CleanedData,
         }
     }
 
@@ -48,7 +46,7 @@ impl Placing<'_> {
 
     /// Whether it leaves the zone being filled to cleaning, where that has no other.
     fn can_stay(self) -> bool {
-        matches!(self, Placing::Packed | Placing::PackedMoved)
+        matches!(self, Placing::Packed)
     }
 
     fn in_flight(&self) -> Option<&Arc<InFlight>> {
@@ -203,7 +201,7 @@ impl Placement {
         let reserve = self.space.leaves(match placing {
             Placing::OfUsers(_) | Placing::Packed => Work::Data,
             Placing::Rewrite => Work::Rewritten,
-            Placing::Moved | Placing::PackedMoved => Work::Moved,
+            Placing::Moved => Work::Moved,
         });
         let shortage = if hopeless || !placing.makes_room() {
             Shortage::Share

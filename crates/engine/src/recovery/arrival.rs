@@ -35,19 +35,36 @@ impl Arrival<'_> {
     /// that be known: to take it for missing would cut off what may have been acknowledged.
     pub(crate) fn of(&self, ops: &[Op]) -> Result<bool> {
         for op in ops {
-            if let Op::Map {
-                extent: Extent::Frame { addr, crcs },
-                ..
-            } = op
-                && !self.of_frame(*addr, crcs)?
-            {
+            let Op::Map { extent, .. } = op else {
+                continue;
+            };
+            let arrived = match extent {
+                Extent::Frame { addr, crcs } => {
+                    let is_intact = |bytes: &[u8]| {
+                        let mut blocks = bytes.chunks_exact(BLOCK_SIZE).zip(crcs);
+                        blocks.all(|(block, crc)| checksum::data_block(block) == *crc)
+                    };
+                    self.of_blocks(*addr, crcs.len() as u32, is_intact)?
+                }
+                Extent::Packed(packed) => {
+                    let is_intact = |bytes: &[u8]| packed.verified(bytes).is_some();
+                    self.of_blocks(packed.addr, packed.span(), is_intact)?
+                }
+                Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => true,
+            };
+            if !arrived {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn of_frame(&self, addr: Addr, crcs: &[u32]) -> Result<bool> {
+    fn of_blocks(
+        &self,
+        addr: Addr,
+        blocks: u32,
+        is_intact: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<bool> {
         let Some(info) = self.report.get(addr.zone().0 as usize) else {
             return Ok(false);
         };
@@ -58,7 +75,7 @@ impl Arrival<'_> {
             ZoneState::ReadOnly => info.capacity,
             _ => info.write_pointer,
         };
-        let end = u64::from(addr.block()) + crcs.len() as u64;
+        let end = u64::from(addr.block()) + u64::from(blocks);
         if end > u64::from(written) && !fault(Fault::NoWritePointerCheck) {
             return Ok(false);
         }
@@ -71,10 +88,8 @@ impl Arrival<'_> {
         if proves && end < u64::from(written) {
             return Ok(true);
         }
-        let bytes = self.media.read(addr, crcs.len() as u32)?;
-        let mut blocks = bytes.chunks_exact(BLOCK_SIZE).zip(crcs);
-        let intact = blocks.all(|(block, crc)| checksum::data_block(block) == *crc);
-        Ok(intact && (proves || self.header_arrived(addr.zone())?))
+        let bytes = self.media.read(addr, blocks)?;
+        Ok(is_intact(&bytes) && (proves || self.header_arrived(addr.zone())?))
     }
 
     /// Whether the header of a data zone is there, and of its present life: it can be lost while

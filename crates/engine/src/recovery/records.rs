@@ -118,7 +118,7 @@ fn apply_record(
 fn adopt(zones: &Zones, ops: &[Op]) {
     for op in ops {
         if let Op::Map { extent, .. } = op
-            && let Some((addr, _)) = extent.on_device()
+            && let Some(addr) = extent.addr()
         {
             zones.adopt(addr.zone());
         }

@@ -14,6 +14,7 @@ use persimmon_format::{Lsn, VolumeKey};
 
 mod activity;
 mod change_counts;
+mod frames;
 mod on_device;
 mod page_faults;
 mod standing;

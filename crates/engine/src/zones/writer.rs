@@ -6,9 +6,10 @@ use std::sync::Arc;
 use persimmon_sync::Alarm;
 
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut, Command, DeviceError, Pending, ZoneId};
-use persimmon_format::packed::Packed;
+use persimmon_format::extent::Extent;
+use persimmon_format::packed::{CompressedFrame, Packed};
 use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
-use persimmon_format::{Addr, DeviceId, Ino, VolumeKey};
+use persimmon_format::{Addr, DeviceId, Ino, VolumeKey, checksum};
 
 use super::Stream;
 use super::lifetime::{Life, Lives};
@@ -30,38 +31,34 @@ pub(crate) struct Run {
     pub(crate) data: Buffer,
     /// CRC-32C of each block; none of packed extents.
     pub(crate) crcs: Vec<u32>,
-    /// Packed extents, at most [`persimmon_format::summary::PACKED_ENTRIES_MIN`], in order; none of whole
+    /// Compressed frames, at most [`persimmon_format::summary::PACKED_ENTRIES_MIN`], in order; none of whole
     /// blocks.
-    pub(crate) packed: Vec<PackedExtent>,
+    pub(crate) packed: Vec<PackedFrame>,
     pub(crate) life: Life,
 }
 
-/// A packed extent in a run.
+/// A compressed frame in a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PackedExtent {
+pub(crate) struct PackedFrame {
     pub(crate) ino: Ino,
     pub(crate) file_block: u64,
     /// First byte in the run.
     pub(crate) at: u32,
-    /// Where it lies when the run lies at the beginning of zone 0.
-    pub(crate) packed: Packed,
+    pub(crate) frame: CompressedFrame,
 }
 
-impl PackedExtent {
-    /// The packed extent when the run lies at `addr`.
+impl PackedFrame {
+    /// All of it as an extent when the run lies at `addr`.
     pub(crate) fn placed(&self, addr: Addr) -> Packed {
-        Packed {
-            addr: addr.offset(self.at / BLOCK_SIZE as u32),
-            ..self.packed
-        }
+        Packed::at(addr, self.at as usize, self.frame)
     }
 
     fn entry(&self, run: u32) -> PackedEntry {
+        let packed = self.placed(Addr::new(DeviceId(0), ZoneId(0), run));
         PackedEntry {
-            zone_block: run + self.at / BLOCK_SIZE as u32,
-            unit: self.packed.unit,
-            len: self.packed.len,
-            crc: self.packed.crc,
+            zone_block: packed.addr.block(),
+            unit: packed.unit,
+            frame: self.frame,
             ino: self.ino,
             file_block: self.file_block,
         }
@@ -69,52 +66,92 @@ impl PackedExtent {
 
     /// One past the last block of the run that it needs.
     fn end_block(&self) -> u32 {
-        (self.at + u32::from(self.packed.len)).div_ceil(BLOCK_SIZE as u32)
+        (self.at + self.frame.len).div_ceil(BLOCK_SIZE as u32)
     }
 }
 
 impl Run {
+    /// Whole blocks of a file.
+    pub(crate) fn of(ino: Ino, file_block: u64, data: Buffer, life: Life) -> Run {
+        let crcs = data
+            .chunks_exact(BLOCK_SIZE)
+            .map(checksum::data_block)
+            .collect();
+        Run {
+            ino,
+            file_block,
+            data,
+            crcs,
+            packed: Vec::new(),
+            life,
+        }
+    }
+
+    /// Blocks of files that it holds.
+    pub(crate) fn file_blocks(&self) -> u64 {
+        let packed = self
+            .packed
+            .iter()
+            .map(|frame| u64::from(frame.frame.blocks));
+        self.crcs.len() as u64 + packed.sum::<u64>()
+    }
+
+    /// The most blocks from its beginning on, up to `most`, that can be cut off: a compressed frame is not cut in two.
+    fn cut_at_most(&self, most: u32) -> u32 {
+        if self.packed.is_empty() {
+            return most;
+        }
+        let ends = self.packed.iter().map(PackedFrame::end_block);
+        ends.take_while(|end| *end <= most).last().unwrap_or(0)
+    }
+
+    /// Cuts it after `blocks` blocks, where that is possible ([`Run::cut_at_most`]). Compressed frames move up to the beginning of the
+    /// rest.
     pub(crate) fn split_off(&mut self, blocks: u32) -> Run {
         let at = blocks as usize;
-        let byte = blocks * BLOCK_SIZE as u32;
-        // A packed extent that is cut in two goes nowhere: it stays where it was.
-        let later = self.packed.iter().filter(|extent| extent.at >= byte);
+        let kept = self
+            .packed
+            .partition_point(|frame| frame.end_block() <= blocks);
+        let mut packed = self.packed.split_off(kept);
+        let data = match packed.first().map(|first| first.at) {
+            None => self.data.slice(at..self.data.blocks() as usize),
+            Some(first) => {
+                packed.iter_mut().for_each(|frame| frame.at -= first);
+                let bytes = self.data.get(first as usize..).unwrap_or_default();
+                let end = packed.last().map_or(0, PackedFrame::end_block);
+                let mut data = BufferMut::zeroed(end as usize);
+                let len = bytes.len().min(data.len());
+                if let (Some(to), Some(from)) = (data.get_mut(..len), bytes.get(..len)) {
+                    to.copy_from_slice(from);
+                }
+                data.freeze()
+            }
+        };
         let rest = Run {
             ino: self.ino,
             file_block: self.file_block + u64::from(blocks),
-            data: self.data.slice(at..self.data.blocks() as usize),
+            data,
             crcs: self.crcs.split_off(at.min(self.crcs.len())),
-            packed: later
-                .map(|extent| PackedExtent {
-                    at: extent.at - byte,
-                    ..*extent
-                })
-                .collect(),
+            packed,
             life: self.life,
         };
-        self.packed.retain(|extent| extent.end_block() <= blocks);
         self.data = self.data.slice(0..at);
         rest
-    }
-
-    /// A run without owners: blocks left over where packed extents were cut in two.
-    fn is_empty(&self) -> bool {
-        self.crcs.is_empty() && self.packed.is_empty()
     }
 
     /// The files whose data it is.
     fn owners(&self) -> impl Iterator<Item = Ino> {
         let whole = (!self.crcs.is_empty()).then_some(self.ino);
-        let packed = self.packed.iter().map(|extent| extent.ino);
+        let packed = self.packed.iter().map(|frame| frame.ino);
         whole.into_iter().chain(packed)
     }
 
     /// Whether a summary has room for the first `blocks` blocks.
     fn fits(&self, summary: &SummaryBuilder, blocks: u32, zone_block: u32) -> bool {
-        let inside = |extent: &&PackedExtent| extent.end_block() <= blocks;
+        let inside = |frame: &&PackedFrame| frame.end_block() <= blocks;
         let packed = self.packed.iter().filter(inside);
         let whole = blocks.min(self.crcs.len() as u32) as usize;
-        summary.fits(whole) && summary.fits_packed(packed.map(|extent| extent.entry(zone_block)))
+        summary.fits(whole) && summary.fits_packed(packed.map(|frame| frame.entry(zone_block)))
     }
 
     /// Adds the run to the summary of the zone in which it lies at `zone_block`.
@@ -127,10 +164,19 @@ impl Run {
                 crcs: self.crcs.clone(),
             });
         }
-        for extent in &self.packed {
-            summary.push_packed(&extent.entry(zone_block));
+        for frame in &self.packed {
+            summary.push_packed(&frame.entry(zone_block));
         }
     }
+}
+
+/// Runs that are sent together.
+struct Batch {
+    runs: Vec<Run>,
+    /// There are more, and the summary has no room for them.
+    summary_is_full: bool,
+    /// There are more, and the zone has no room for the next one.
+    ends_zone: bool,
 }
 
 /// A run and where it lies.
@@ -138,6 +184,22 @@ impl Run {
 pub(crate) struct Placed {
     pub(crate) run: Run,
     pub(crate) addr: Addr,
+}
+
+impl Placed {
+    /// What it is in the tree: files, their blocks, extents.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = (Ino, u64, Extent)> {
+        let run = &self.run;
+        let whole = (!run.crcs.is_empty()).then(|| {
+            let (addr, crcs) = (self.addr, run.crcs.clone());
+            (run.ino, run.file_block, Extent::Frame { addr, crcs })
+        });
+        let packed = run.packed.iter().map(|frame| {
+            let packed = frame.placed(self.addr);
+            (frame.ino, frame.file_block, Extent::Packed(packed))
+        });
+        whole.into_iter().chain(packed)
+    }
 }
 
 /// An open zone.
@@ -237,7 +299,11 @@ impl ZoneWriter {
         let start = self.write_pointer;
         let mut pending = Vec::new();
         let blocks_max = media.geometry().max_append_blocks;
-        let (batch, full) = self.take_batch(runs, blocks_max, in_flight.is_some());
+        let Batch {
+            runs: batch,
+            summary_is_full,
+            ends_zone,
+        } = self.take_batch(runs, blocks_max, in_flight.is_some());
         let took_some = !batch.is_empty();
         let places = match in_flight {
             // A zone taken up again may have room for nothing but its summary.
@@ -289,13 +355,15 @@ impl ZoneWriter {
             });
         }
         // Where appends go is planned for the worst: what they took may have left room all the same.
-        let mut full = full && !(took_some && self.summary.fits(1));
+        let has_room_again = took_some && !ends_zone && self.summary.fits(1);
+        let mut full = (summary_is_full || ends_zone) && !has_room_again;
         while !self.is_full() && (self.room() == 0 || std::mem::take(&mut full)) {
             match in_flight {
                 Some(_) => self.write_summary(media, key, &mut pending),
                 None => self.complete_summary(media, key),
             }
         }
+        self.is_ending |= ends_zone;
         if let Some(in_flight) = in_flight {
             let writes = Writes::new(pending);
             in_flight.add(Arc::clone(&writes));
@@ -310,14 +378,9 @@ impl ZoneWriter {
         Ok(placed)
     }
 
-    /// Runs for one batch, popped off the back of `runs` (which is in reverse order), and whether
-    /// the summary has no room for more. They go `in_order` behind each other, or anywhere.
-    fn take_batch(
-        &mut self,
-        runs: &mut Vec<Run>,
-        run_blocks_max: u32,
-        in_order: bool,
-    ) -> (Vec<Run>, bool) {
+    /// Runs for one batch, popped off the back of `runs` (which is in reverse order). They go `in_order` behind each other, or
+    /// anywhere.
+    fn take_batch(&mut self, runs: &mut Vec<Run>, run_blocks_max: u32, in_order: bool) -> Batch {
         let mut room = self.room();
         let mut batch: Vec<Run> = Vec::new();
         let mut planned = self.summary.clone();
@@ -335,20 +398,30 @@ impl ZoneWriter {
                 runs.push(run);
                 break;
             }
-            let mut take = run.data.blocks().min(room).min(run_blocks_max);
+            let mut take = run.cut_at_most(run.data.blocks().min(room).min(run_blocks_max));
+            if take == 0 {
+                // The next compressed frame is longer than the zone has room: the rest of the zone is left.
+                runs.push(run);
+                return Batch {
+                    runs: batch,
+                    summary_is_full: false,
+                    ends_zone: true,
+                };
+            }
             while !run.fits(&planned, take, place(0)) {
-                // Packed extents wait for the next summary rather than that one is cut in two.
+                // Compressed frames wait for the next summary.
                 if take == 1 || !run.packed.is_empty() {
                     runs.push(run);
-                    return (batch, true);
+                    return Batch {
+                        runs: batch,
+                        summary_is_full: true,
+                        ends_zone: false,
+                    };
                 }
                 take = take.div_ceil(2);
             }
             if take < run.data.blocks() {
                 runs.push(run.split_off(take));
-            }
-            if run.is_empty() {
-                continue;
             }
             invariant_sub!(self.alarm, room, take, "blocks of room in a zone");
             run.summarise(&mut planned, place(take));
@@ -357,8 +430,11 @@ impl ZoneWriter {
             }
             batch.push(run);
         }
-        let full = !planned.fits(1);
-        (batch, full)
+        Batch {
+            runs: batch,
+            summary_is_full: !planned.fits(1),
+            ends_zone: false,
+        }
     }
 
     fn send_writes(
