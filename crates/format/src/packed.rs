@@ -291,9 +291,14 @@ impl Packed {
     /// The file blocks of this part out of the blocks that hold the frame; `None` if they are not what they should be.
     #[must_use]
     pub fn content(&self, blocks: &[u8]) -> Option<Vec<u8>> {
-        let mut content = self.frame_content(blocks)?;
-        content.truncate(usize::from(self.skip + self.blocks) * BLOCK_SIZE);
-        Some(content.split_off(usize::from(self.skip) * BLOCK_SIZE))
+        Some(self.of_frame(&self.frame_content(blocks)?)?.to_vec())
+    }
+
+    /// The file blocks of this part out of the content of the whole frame.
+    #[must_use]
+    pub fn of_frame<'a>(&self, content: &'a [u8]) -> Option<&'a [u8]> {
+        let start = usize::from(self.skip) * BLOCK_SIZE;
+        content.get(start..start + usize::from(self.blocks) * BLOCK_SIZE)
     }
 
     /// Whether it has the shorter form as stored: that of all there is without the feature

@@ -1,5 +1,6 @@
 //! The items of a rebuilt tree, and the file data that they refer to, verified.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
@@ -40,6 +41,8 @@ pub struct Content<'r, 'd> {
     strays: BTreeMap<(Ino, u64), StrayBlock>,
     /// Records of the journal that could not be applied.
     records_bad: u64,
+    /// The frame of the packed extent read last, and its content: what follows is often more of it.
+    last_frame: RefCell<Option<(Packed, Option<Vec<u8>>)>>,
 }
 
 impl<'d> Rebuilt<'d> {
@@ -59,6 +62,7 @@ impl<'d> Rebuilt<'d> {
             nodes: Nodes::default(),
             strays: BTreeMap::new(),
             records_bad,
+            last_frame: RefCell::default(),
         };
         content.read_nodes(progress);
         // With the whole log nothing is known better by summaries, but what the tree has lost.
@@ -247,8 +251,18 @@ impl<'d> Content<'_, 'd> {
     /// Reads the blocks of a packed extent; nothing if its frame cannot be read or fails its checksum.
     #[must_use]
     pub fn read_packed(&self, packed: &Packed) -> Option<Vec<u8>> {
-        let media = &self.rebuilt.inspector.media;
-        packed.content(&media.read(packed.addr, packed.span()).ok()?)
+        let mut last = self.last_frame.borrow_mut();
+        if last
+            .as_ref()
+            .is_none_or(|(frame, _)| *frame != packed.whole())
+        {
+            let media = &self.rebuilt.inspector.media;
+            let blocks = media.read(packed.addr, packed.span()).ok();
+            let content = blocks.and_then(|blocks| packed.frame_content(&blocks));
+            *last = Some((packed.whole(), content));
+        }
+        let (_, content) = last.as_ref()?;
+        Some(packed.of_frame(content.as_ref()?)?.to_vec())
     }
 
     /// Whether the tree has the inode or anything that belongs to it.
