@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::media::Media;
-use crate::meta::extents;
+use crate::meta::{Meta, extents};
 use crate::options::Options;
 use crate::recovery::check_counters;
 use crate::zones::Stream;
@@ -89,13 +89,13 @@ impl Rebuild {
         store.apply_unlogged(
             |meta| {
                 meta.ensure(&key)?;
-                extent.as_ref().map_or(Ok(()), |extent| {
-                    extents::beside(meta, key.ino, key.item, extent).map(drop)
-                })
+                extent
+                    .as_ref()
+                    .map_or(Ok(()), |extent| beside(meta, &key, extent).map(drop))
             },
             |meta| {
                 let beside = match &extent {
-                    Some(extent) => extents::beside(meta, key.ino, key.item, extent)?,
+                    Some(extent) => beside(meta, &key, extent)?,
                     None => 0,
                 };
                 let replaced = meta.insert(&key, value);
@@ -152,6 +152,14 @@ impl Rebuild {
         }
         self.engine.checkpoints.write()?;
         self.engine.close()
+    }
+}
+
+/// [`extents::beside`]; nothing where another extent is damaged, which is put back as it is. The repair that follows counts anew.
+fn beside(meta: &Meta, key: &Key, extent: &Extent) -> Result<u64> {
+    match extents::beside(meta, key.ino, key.item, extent) {
+        Err(Error::ItemDamaged { .. }) => Ok(0),
+        counted => counted,
     }
 }
 

@@ -91,12 +91,15 @@ impl Extent {
         }
     }
 
-    /// Whether it lies inside the largest file when it begins at this file block.
+    /// Whether it lies inside the largest file when it begins at this file block; a packed extent also the file blocks
+    /// that its frame was written for.
     #[must_use]
     pub fn fits_at(&self, block: u64) -> bool {
-        block
-            .checked_add(self.blocks())
-            .is_some_and(|end| end <= FILE_BLOCKS_END)
+        let end = match self {
+            Extent::Packed(packed) => packed.frame_at(block).map(|(_, end)| end),
+            other => block.checked_add(other.blocks()),
+        };
+        end.is_some_and(|end| end <= FILE_BLOCKS_END)
     }
 
     /// Share in `st_blocks`, in units of 512 bytes. Of a packed extent, if the file has nothing else of its frame.

@@ -13,6 +13,7 @@ use std::ops::AddAssign;
 
 use crate::codec::{Put, Reader};
 use crate::compression::Codec;
+use crate::extent::Extent;
 use crate::{Addr, BLOCK_SIZE, Ino, Result, checksum};
 
 /// File blocks that one compressed frame may have (128 KiB).
@@ -236,6 +237,15 @@ impl Packed {
         }
     }
 
+    /// Takes in the part of its frame that follows this one; false if it is another.
+    pub fn join(&mut self, next: &Packed) -> bool {
+        let follows = self.shares_frame(next) && self.skip + self.blocks == next.skip;
+        if follows {
+            self.blocks += next.blocks;
+        }
+        follows
+    }
+
     /// What its frame counts as while the file has `live` blocks of it: what it takes on the device, but no more than these
     /// blocks would as they are. Cleaning writes them anew where that is less, so what is counted is what will be needed.
     #[must_use]
@@ -281,13 +291,20 @@ impl Packed {
     /// The file blocks of this part out of the blocks that hold the frame; `None` if they are not what they should be.
     #[must_use]
     pub fn content(&self, blocks: &[u8]) -> Option<Vec<u8>> {
-        let mut content = self.frame_content(blocks)?;
-        content.truncate(usize::from(self.skip + self.blocks) * BLOCK_SIZE);
-        Some(content.split_off(usize::from(self.skip) * BLOCK_SIZE))
+        Some(self.of_frame(&self.frame_content(blocks)?)?.to_vec())
     }
 
-    /// Whether it has the shorter form as stored.
-    pub(crate) fn is_short(&self) -> bool {
+    /// The file blocks of this part out of the content of the whole frame.
+    #[must_use]
+    pub fn of_frame<'a>(&self, content: &'a [u8]) -> Option<&'a [u8]> {
+        let start = usize::from(self.skip) * BLOCK_SIZE;
+        content.get(start..start + usize::from(self.blocks) * BLOCK_SIZE)
+    }
+
+    /// Whether it has the shorter form as stored: that of all there is without the feature
+    /// [`crate::zone_header::FRAMES`].
+    #[must_use]
+    pub fn is_short(&self) -> bool {
         self.frame.is_of_block()
     }
 
@@ -369,6 +386,20 @@ pub struct FrameTally {
 }
 
 impl FrameTally {
+    /// What an extent at this block of a file adds to what was counted.
+    pub fn extent(&mut self, ino: Ino, block: u64, extent: &Extent) -> Stored {
+        match extent {
+            Extent::Packed(packed) => self.add(ino, block, packed),
+            other => Stored {
+                units: match other {
+                    Extent::Frame { crcs, .. } => PackUnits::of_blocks(crcs.len() as u64),
+                    _ => PackUnits::ZERO,
+                },
+                sectors: other.sectors(),
+            },
+        }
+    }
+
     /// What a packed extent at this block of a file adds to what was counted for its frame.
     pub fn add(&mut self, ino: Ino, block: u64, packed: &Packed) -> Stored {
         if packed.is_whole() {

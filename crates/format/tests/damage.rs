@@ -155,7 +155,7 @@ proptest! {
     #[test]
     fn decoders_never_panic_on_random_bytes(
         bytes in proptest::collection::vec(any::<u8>(), 0..600),
-        tag in 0u8..6,
+        tag in 0u8..7,
     ) {
         decode_all(&bytes);
         let mut tagged = vec![tag];
@@ -166,12 +166,12 @@ proptest! {
     /// What a checksum would have caught is handed on as if it had not.
     #[test]
     fn payload_decoders_never_panic_on_flipped_bytes(
-        which in 0usize..8,
+        which in 0usize..9,
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let mut record = Vec::new();
         samples::ops().iter().for_each(|op| op.encode(&mut record));
-        let [frame, _, _, compressed, packed] = samples::extents();
+        let [frame, _, _, compressed, packed, part] = samples::extents();
         let samples = [
             samples::footer().encode(),
             record,
@@ -179,6 +179,7 @@ proptest! {
             frame.encode(),
             compressed.encode(),
             packed.encode(),
+            part.encode(),
             samples::zit_chunk()[48..112].to_vec(),
             samples::summary()[48..].to_vec(),
         ];

@@ -1,8 +1,12 @@
 //! Packed extents: where they lie, what they take, what of them can be wrong.
 
+use persimmon_format::compression::{Codec, Compression};
 use persimmon_format::envelope;
-use persimmon_format::extent::Extent;
-use persimmon_format::packed::{self, BLOCK_PACK_UNITS, PACK_UNIT, PackUnits, Packed};
+use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
+use persimmon_format::packed::{
+    self, BLOCK_PACK_UNITS, CompressedFrame, FRAME_BLOCKS_MAX, FrameTally, PACK_UNIT, PackUnits,
+    Packed, Stored,
+};
 use persimmon_format::record::Op;
 use persimmon_format::summary::{
     PACKED_ENTRIES_MIN, PackedEntry, Summary, SummaryBuilder, SummaryEntry,
@@ -10,6 +14,7 @@ use persimmon_format::summary::{
 use persimmon_format::table::ZitEntry;
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, FormatError, Ino, ZoneId};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 mod samples;
 
@@ -37,16 +42,71 @@ proptest! {
         prop_assert!(bytes.len() <= BLOCK_SIZE / 2);
         prop_assert_eq!(packed::decompress(&bytes), Some(content));
         let at = 5 * BLOCK_SIZE + usize::from(unit) * PACK_UNIT;
-        let packed = Packed::at(addr(), at, &bytes);
+        let packed = Packed::at(addr(), at, CompressedFrame::of_block(&bytes));
         prop_assert_eq!(packed.addr, addr().offset(5));
         prop_assert_eq!(packed.start(), at % BLOCK_SIZE);
         let mut blocks = vec![0x77; packed.span() as usize * BLOCK_SIZE];
         blocks[packed.start()..][..bytes.len()].copy_from_slice(&bytes);
-        prop_assert_eq!(packed.content(&blocks), Some(content));
+        prop_assert_eq!(packed.content(&blocks), Some(content.to_vec()));
         prop_assert_eq!(packed.content(&blocks[..packed.start()]), None);
         blocks[packed.start() + bytes.len() / 2] ^= 1;
         prop_assert_eq!(packed.content(&blocks), None);
         prop_assert!(packed.bytes(&blocks).is_some());
+    }
+
+    #[test]
+    fn each_part_of_a_frame_comes_back(
+        noise in prop::collection::vec(any::<u8>(), 0..2 * BLOCK_SIZE),
+        blocks in 2..=FRAME_BLOCKS_MAX,
+        compression in compression(),
+        unit in any::<u8>(),
+    ) {
+        let mut content = noise;
+        content.resize(blocks * BLOCK_SIZE, 0);
+        for (at, block) in content.chunks_mut(BLOCK_SIZE).enumerate() {
+            block[0] = at as u8;
+        }
+        let Some((codec, bytes)) = compression.compress(&content, usize::MAX) else {
+            return Ok(());
+        };
+        let frame = CompressedFrame::of(codec, blocks as u8, &bytes);
+        prop_assert_eq!(frame.decompress(&bytes), Some(content.clone()));
+        let whole = Packed::at(addr(), usize::from(unit) * PACK_UNIT, frame);
+        let mut stored = vec![0x77; whole.span() as usize * BLOCK_SIZE];
+        stored[whole.start()..][..bytes.len()].copy_from_slice(&bytes);
+        prop_assert_eq!(whole.content(&stored), Some(content.clone()));
+        for (skip, take) in [(0, 1), (1, 1), (1, blocks - 1), (blocks - 1, 1)] {
+            let part = whole.part(skip as u64, take as u64);
+            let expected = &content[skip * BLOCK_SIZE..][..take * BLOCK_SIZE];
+            prop_assert_eq!(part.content(&stored), Some(expected.to_vec()));
+        }
+        stored[whole.start() + bytes.len() - 1] ^= 1;
+        prop_assert_eq!(whole.part(0, 1).content(&stored), None);
+    }
+
+    /// Counted as extents come by, each frame is counted once, as what the file has of it in all.
+    #[test]
+    fn a_tally_counts_as_a_recount_does(extents in extents_of_files()) {
+        let mut tally = FrameTally::default();
+        let mut counted = Stored::default();
+        for (ino, block, packed) in &extents {
+            let more = tally.add(*ino, *block, packed);
+            counted.units += more.units;
+            counted.sectors += more.sectors;
+        }
+        let mut frames: BTreeMap<(Ino, u64, u64, u8), (Packed, u64)> = BTreeMap::new();
+        for (ino, block, packed) in &extents {
+            let (start, _) = packed.frame_at(*block).unwrap();
+            let frame = (*ino, start, packed.addr.to_raw(), packed.unit);
+            frames.entry(frame).or_insert((*packed, 0)).1 += u64::from(packed.blocks);
+        }
+        let mut expected = Stored::default();
+        for (packed, live) in frames.values() {
+            let bytes = u64::from(packed.frame.len).min(live * BLOCK_SIZE as u64);
+            expected.units += PackUnits(bytes.div_ceil(PACK_UNIT as u64));
+            expected.sectors += bytes.div_ceil(512);
+        }
+        prop_assert_eq!(counted, expected);
     }
 
     #[test]
@@ -58,9 +118,82 @@ proptest! {
     }
 
     #[test]
-    fn decompressing_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn decompressing_never_panics(
+        bytes in prop::collection::vec(any::<u8>(), 0..600),
+        blocks in 1..=FRAME_BLOCKS_MAX,
+    ) {
         let _ = packed::decompress(&bytes);
+        for codec in [Codec::Lz4, Codec::Zstd] {
+            let _ = codec.decompress(&bytes, blocks);
+        }
     }
+
+    /// Of damaged bytes comes what there should be, if not as it was, or nothing.
+    #[test]
+    fn flipped_bytes_give_a_frame_or_nothing(
+        noise in prop::collection::vec(any::<u8>(), 0..BLOCK_SIZE),
+        blocks in 1..=FRAME_BLOCKS_MAX,
+        compression in compression(),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut content = noise;
+        content.resize(blocks * BLOCK_SIZE, 0);
+        let Some((codec, mut bytes)) = compression.compress(&content, usize::MAX) else {
+            return Ok(());
+        };
+        for (at, xor) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= xor;
+        }
+        let read = codec.decompress(&bytes, blocks);
+        prop_assert!(read.is_none_or(|read| read.len() == content.len()));
+    }
+}
+
+fn compression() -> impl Strategy<Value = Compression> {
+    prop_oneof![
+        Just(Compression::Lz4),
+        (1..=Compression::ZSTD_LEVEL_MAX).prop_map(Compression::Zstd),
+    ]
+}
+
+/// What files have of frames, in the order of the keys: frames may have been written over each other, and cut out of each
+/// other, but of each block of a file there is one.
+fn extents_of_files() -> impl Strategy<Value = Vec<(Ino, u64, Packed)>> {
+    let write = (
+        1u64..3,
+        0u64..200,
+        1..=FRAME_BLOCKS_MAX as u8,
+        1u32..140_000,
+    );
+    prop::collection::vec(write, 0..60).prop_map(|writes| {
+        let mut blocks: BTreeMap<(u64, u64), Packed> = BTreeMap::new();
+        for (n, (ino, start, frame_blocks, len)) in (0..).zip(writes) {
+            let frame = CompressedFrame {
+                codec: Codec::Zstd,
+                blocks: frame_blocks,
+                len: len.min(u32::from(frame_blocks) * BLOCK_SIZE as u32 - 1),
+                crc: 7,
+            };
+            let whole = Packed::at(addr().offset(40 * n), 0, frame);
+            for at in 0..u64::from(frame_blocks) {
+                blocks.insert((ino, start + at), whole.part(at, 1));
+            }
+        }
+        let mut extents: Vec<(Ino, u64, Packed)> = Vec::new();
+        for ((ino, block), one) in blocks {
+            if let Some((last_ino, first, last)) = extents.last_mut()
+                && *last_ino == Ino(ino)
+                && *first + u64::from(last.blocks) == block
+                && last.shares_frame(&one)
+            {
+                last.blocks += 1;
+            } else {
+                extents.push((Ino(ino), block, one));
+            }
+        }
+        extents
+    })
 }
 
 /// A packed extent says how much it holds: what gives more, or less, is none.
@@ -71,6 +204,30 @@ fn a_bomb_is_no_packed_extent() {
         assert_eq!(packed::decompress(&bytes), None, "{len}");
     }
     assert_eq!(packed::decompress(&[]), None);
+    for blocks in [1, 2, FRAME_BLOCKS_MAX] {
+        let right = blocks * BLOCK_SIZE;
+        for compression in [Compression::Lz4, Compression::Zstd(3)] {
+            for len in [right - 1, right + 1, right + BLOCK_SIZE, 16 << 20] {
+                let content = vec![0; len];
+                let (codec, bytes) = match compression {
+                    Compression::Zstd(level) => {
+                        let bytes = zstd::bulk::compress(&content, level.into());
+                        (Codec::Zstd, bytes.unwrap())
+                    }
+                    _ => (Codec::Lz4, lz4_flex::block::compress(&content)),
+                };
+                assert_eq!(codec.decompress(&bytes, blocks), None, "{blocks}, {len}");
+            }
+            let (codec, mut bytes) = compression.compress(&vec![0; right], right).unwrap();
+            assert_eq!(codec.decompress(&bytes, blocks), Some(vec![0; right]));
+            assert_eq!(codec.decompress(&bytes[..bytes.len() - 1], blocks), None);
+            bytes.push(0);
+            assert_eq!(codec.decompress(&bytes, blocks), None);
+        }
+    }
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        assert_eq!(codec.decompress(&[], 1), None);
+    }
 }
 
 #[test]
@@ -117,28 +274,121 @@ fn values_that_no_packed_extent_has_are_refused() {
     assert!(ZitEntry::decode_chunk(&zit).is_err());
 }
 
-/// Replay could not tell whether it had arrived.
 #[test]
-fn no_record_maps_a_packed_extent() {
-    let mut bytes = Vec::new();
-    Op::Map {
-        ino: Ino(5),
-        block: 1,
-        extent: samples::extents()[4].clone(),
+fn values_that_no_part_of_a_frame_has_are_refused() {
+    let good = samples::extents()[5].encode();
+    assert!(Extent::decode(&good).is_ok());
+    let with = |changes: &[(usize, u8)]| {
+        let mut bytes = good.clone();
+        for (at, value) in changes {
+            bytes[*at] = *value;
+        }
+        bytes
+    };
+    // After the tag: codec 9, blocks of the frame 10, skip 11, blocks 12, length 13..17; each a byte further on.
+    let refused: &[&[(usize, u8)]] = &[
+        &[(10, 0)],
+        &[(10, 3)],
+        &[(11, 0)],
+        &[(11, 33)],
+        &[(12, 29)],
+        &[(12, 255)],
+        &[(13, 0)],
+        &[(13, 30)],
+        &[(13, 255)],
+        // Of a length of 0x10abc: none, and just what it gives.
+        &[(14, 0), (15, 0), (16, 0)],
+        &[(14, 0), (15, 0), (16, 2)],
+        &[(17, 1)],
+        // One block of LZ4, which has the short form.
+        &[(10, 1), (11, 1), (12, 0), (13, 1), (15, 1), (16, 0)],
+    ];
+    for changes in refused {
+        let bytes = with(changes);
+        assert!(Extent::decode(&bytes).is_err(), "{changes:?}");
+        let peeked = Extent::peek_blocks(&bytes);
+        assert!(peeked.is_err(), "{changes:?}");
     }
-    .encode(&mut bytes);
-    assert!(Op::decode_all(&bytes).is_err());
+    let taken: &[&[(usize, u8)]] = &[
+        &[(12, 28)],
+        &[(12, 0), (13, 32)],
+        &[(14, 0xff), (15, 0xff), (16, 1)],
+        &[(10, 1)],
+        // One block of Zstandard.
+        &[(11, 1), (12, 0), (13, 1), (15, 1), (16, 0)],
+    ];
+    for changes in taken {
+        let bytes = with(changes);
+        let extent = Extent::decode(&bytes).unwrap();
+        assert_eq!(extent.encode(), bytes);
+    }
+    assert!(Extent::decode(&good[..good.len() - 1]).is_err());
+    let mut longer = good.clone();
+    longer.push(0);
+    assert!(Extent::decode(&longer).is_err());
+}
+
+/// Its frame was written for blocks of the file, all of them.
+#[test]
+fn a_record_maps_a_part_only_where_its_frame_can_be() {
+    let part = samples::extents()[5].clone();
+    let Extent::Packed(packed) = part else {
+        panic!("it is a packed extent")
+    };
+    let (skip, behind) = (
+        u64::from(packed.skip),
+        u64::from(packed.frame.blocks - packed.skip),
+    );
+    let decoded = |block: u64| {
+        let extent = Extent::Packed(packed);
+        assert_eq!(extent.fits_at(block), {
+            block >= skip && block + behind <= FILE_BLOCKS_END
+        });
+        let mut bytes = Vec::new();
+        let ino = Ino(5);
+        Op::Map { ino, block, extent }.encode(&mut bytes);
+        Op::decode_all(&bytes)
+    };
+    assert!(decoded(skip - 1).is_err());
+    assert!(decoded(skip).is_ok());
+    assert!(decoded(FILE_BLOCKS_END - behind).is_ok());
+    assert!(decoded(FILE_BLOCKS_END - behind + 1).is_err());
+    assert!(!Extent::Packed(packed).fits_at(u64::MAX));
+}
+
+#[test]
+fn what_a_frame_counts_as_follows_what_is_live() {
+    let frame = |len| CompressedFrame {
+        codec: Codec::Zstd,
+        blocks: 32,
+        len,
+        crc: 0,
+    };
+    let stored = |len, live| {
+        let Stored { units, sectors } = Packed::at(addr(), 0, frame(len)).stored(live);
+        (units.0, sectors)
+    };
+    assert_eq!(stored(20_000, 32), (1250, 40));
+    assert_eq!(stored(20_000, 5), (1250, 40));
+    assert_eq!(stored(20_000, 4), (1024, 32));
+    assert_eq!(stored(20_000, 1), (256, 8));
+    assert_eq!(stored(20_000, 0), (0, 0));
+    assert_eq!(stored(17, 1), (2, 1));
 }
 
 #[test]
 fn a_summary_holds_as_many_packed_extents_as_promised() {
     let entry = PackedEntry {
-        zone_block: (1 << 28) - 2,
+        zone_block: (1 << 28) - 40,
         unit: 0,
-        len: BLOCK_SIZE as u16 - 1,
-        crc: u32::MAX,
+        frame: CompressedFrame {
+            codec: Codec::Zstd,
+            blocks: 32,
+            len: (32 * BLOCK_SIZE - 1) as u32,
+            crc: u32::MAX,
+        },
         ino: Ino(u64::MAX),
-        file_block: persimmon_format::extent::FILE_BLOCKS_END - 1,
+        file_block: FILE_BLOCKS_END - 32,
     };
     // Each of another inode, far from the one before in the file, and behind it in the zone.
     let packed: Vec<PackedEntry> = (0..PACKED_ENTRIES_MIN)
@@ -206,8 +456,7 @@ fn a_packed_extent_of_a_summary_lies_below_it() {
     let entry = PackedEntry {
         zone_block: 8,
         unit: 255,
-        len: 17,
-        crc: 0,
+        frame: CompressedFrame::of_block(&[0; 17]),
         ino: Ino(1),
         file_block: 1,
     };

@@ -48,13 +48,13 @@ prop_compose! {
         ids in any::<[u32; 7]>(),
         (size, sectors, parent) in (0..=SIZE_MAX, any::<u64>(), any::<u64>()),
         (atime, mtime, ctime, btime) in (time(), time(), time(), time()),
-        lifetime in any::<u8>(),
+        (lifetime, compression) in any::<(u8, u8)>(),
     ) -> Inode {
         let [mode, uid, gid, nlink, rdev, flags, xattr_names] = ids;
         let parent = Ino(parent);
         Inode {
             mode, uid, gid, nlink, size, sectors, rdev, flags, atime, mtime, ctime, btime, parent,
-            lifetime, xattr_names,
+            lifetime, compression, xattr_names,
         }
     }
 }
@@ -139,6 +139,7 @@ fn op() -> impl Strategy<Value = Op> {
             0..FILE_BLOCKS_END - u64::from(RESERVED_BLOCKS_MAX),
             extent()
         )
+            .prop_filter("it fits there", |(_, block, extent)| extent.fits_at(*block))
             .prop_map(|(ino, block, extent)| Op::Map {
                 ino: Ino(ino),
                 block,
@@ -310,6 +311,25 @@ proptest! {
     }
 
     #[test]
+    fn a_packed_extent_cut_anywhere_is_parts_of_its_frame(
+        packed in packed(),
+        at in any::<prop::sample::Index>(),
+        block in 100u64..1000,
+    ) {
+        let at = at.index(packed.blocks.into()) as u64;
+        let whole = Extent::Packed(packed);
+        let (left, right) = (whole.part(0, at), whole.part(at, u64::MAX));
+        prop_assert_eq!(left.blocks() + right.blocks(), whole.blocks());
+        let (Extent::Packed(left), Extent::Packed(right)) = (left, right) else {
+            return Err(TestCaseError::fail("a part of a packed extent is one"));
+        };
+        prop_assert!(left.shares_frame(&packed) && right.shares_frame(&packed));
+        prop_assert_eq!(left.frame_at(block), packed.frame_at(block));
+        prop_assert_eq!(right.frame_at(block + at), packed.frame_at(block));
+        prop_assert_eq!(right.is_whole(), packed.is_whole() && at == 0);
+    }
+
+    #[test]
     fn records(ops in prop::collection::vec(op(), 0..12)) {
         let mut bytes = Vec::new();
         ops.iter().for_each(|op| op.encode(&mut bytes));
@@ -456,7 +476,8 @@ proptest! {
                 fits
             })
             .collect();
-        let place = (zone_block + 1).max(previous + 1);
+        // The longest frame, begun at the end of a block, reaches into 33.
+        let place = (zone_block + 32).max(previous + 1);
         let mut block = vec![0; BLOCK_SIZE];
         builder.finish_into(&mut block, &samples::key(), 7, place, previous);
         prop_assert!(builder.is_empty());
@@ -559,4 +580,39 @@ fn no_zone_is_its_own_partner() {
     let mut header = samples::zone_header();
     header.partner = Some(header.zone);
     assert!(ZoneHeader::decode(&header.encode()).is_err());
+}
+
+/// A compression that was not told has one form: no byte.
+#[test]
+fn a_short_inode_tells_a_compression_or_has_no_byte_for_it() {
+    let record = |compression| {
+        let inode = Inode {
+            compression,
+            ..samples::inode()
+        };
+        let mut bytes = Vec::new();
+        Op::Put {
+            key: Key::inode(Ino(300)),
+            value: inode.encode(),
+        }
+        .encode(&mut bytes);
+        bytes
+    };
+    let (without, with) = (record(0), record(5));
+    assert_eq!(without.len() + 1, with.len());
+    let mask = without.iter().zip(&with).position(|(a, b)| a != b).unwrap();
+    assert_eq!(with[mask..mask + 2], [8, 5]);
+    let refused = |at: usize, value: u8| {
+        let mut bytes = with.clone();
+        bytes[at] = value;
+        Op::decode_all(&bytes).is_err()
+    };
+    assert!(refused(mask + 1, 0));
+    assert!(refused(mask, 16) && refused(mask, 24));
+    // What has no meaning stays as it is, and is taken for not told.
+    let unknown = record(200);
+    let mut again = Vec::new();
+    let ops = Op::decode_all(&unknown).unwrap();
+    ops.iter().for_each(|op| op.encode(&mut again));
+    assert_eq!(again, unknown);
 }

@@ -290,26 +290,43 @@ impl Evidence<'_> {
             Op::Map {
                 extent: Extent::Frame { addr, crcs },
                 ..
-            } => {
-                let zone = addr.zone();
-                if self.media.is_offline(zone) {
-                    // Nothing tells; what is lost shall not take later changes along.
-                    None
-                } else if !self.media.is_written(*addr, crcs.len() as u64) {
-                    Some(*addr)
-                } else if self.media.write_pointer_is_proof(zone) {
-                    let last = self.media.is_last_written(*addr, crcs.len() as u64);
-                    last.then(|| first_bad_block(self.media, *addr, crcs))
-                        .flatten()
-                } else if !self.header_arrived(zone) {
-                    // It was lost with the command that brought it, and so is all behind it.
-                    Some(Addr::new(addr.device(), zone, 0))
-                } else {
-                    first_bad_block(self.media, *addr, crcs)
-                }
-            }
+            } => self.missing(*addr, crcs.len() as u64, &|| {
+                first_bad_block(self.media, *addr, crcs)
+            }),
+            Op::Map {
+                extent: Extent::Packed(packed),
+                ..
+            } => self.missing(packed.addr, packed.span().into(), &|| {
+                let blocks = self.media.read(packed.addr, packed.span());
+                let good = blocks.is_ok_and(|blocks| packed.verified(&blocks).is_some());
+                (!good).then_some(packed.addr)
+            }),
             _ => None,
         })
+    }
+
+    /// The same of blocks from an address on; `first_bad` says what their checksums do.
+    fn missing(
+        &self,
+        addr: Addr,
+        blocks: u64,
+        first_bad: &dyn Fn() -> Option<Addr>,
+    ) -> Option<Addr> {
+        let zone = addr.zone();
+        if self.media.is_offline(zone) {
+            // Nothing tells; what is lost shall not take later changes along.
+            None
+        } else if !self.media.is_written(addr, blocks) {
+            Some(addr)
+        } else if self.media.write_pointer_is_proof(zone) {
+            let is_last = self.media.is_last_written(addr, blocks);
+            is_last.then(first_bad).flatten()
+        } else if !self.header_arrived(zone) {
+            // It was lost with the command that brought it, and so is all behind it.
+            Some(Addr::new(addr.device(), zone, 0))
+        } else {
+            first_bad()
+        }
     }
 
     /// Whether the header of a data zone is there, and of its present use.

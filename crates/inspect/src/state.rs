@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
 use persimmon_format::name::{self, DirEntry};
+use persimmon_format::packed::{self, FrameTally};
 use persimmon_format::page::PageView;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{FormatError, Ino, Key, KeyKind, PageId};
@@ -150,14 +151,10 @@ impl<'i, 'd> State<'i, 'd> {
                 }
                 Op::Map { ino, block, extent } => {
                     let end = block.saturating_add(extent.blocks());
-                    let gone = self.cut_out(*ino, *block, end)?;
-                    let value = extent.encode();
-                    self.overlay.insert(Key::extent(*ino, *block), Some(value));
-                    self.add_sectors(*ino, extent.sectors(), gone);
+                    self.replace(*ino, *block, end, Some(extent.clone()))?;
                 }
                 Op::Punch { ino, from, to } => {
-                    let gone = self.cut_out(*ino, *from, *to)?;
-                    self.add_sectors(*ino, 0, gone);
+                    self.replace(*ino, *from, *to, None)?;
                 }
                 Op::Splice {
                     ino,
@@ -184,63 +181,67 @@ impl<'i, 'd> State<'i, 'd> {
             },
             None => Vec::new(),
         };
-        let gone = self.cut_out(ino, block, block.saturating_add(1))?;
         let extent = Extent::spliced(content, at, bytes);
-        self.overlay.insert(key, Some(extent.encode()));
-        self.add_sectors(ino, extent.sectors(), gone);
-        Ok(())
+        self.replace(ino, block, block.saturating_add(1), Some(extent))
     }
 
-    /// Removes file blocks `from..to`; tells how many sectors that frees.
-    fn cut_out(&mut self, ino: Ino, from: u64, to: u64) -> Result<u64> {
-        let mut found: Vec<(u64, Extent)> = Vec::new();
-        let mut broken = None;
-        let start = self
+    /// Removes file blocks `from..to`, and maps an extent from `from` on, if there is one.
+    fn replace(&mut self, ino: Ino, from: u64, to: u64, mapped: Option<Extent>) -> Result<()> {
+        let first = self
             .floor(&Key::extent(ino, from))
             .map(|(key, _)| key)
             .filter(|key| key.ino == ino && key.kind == KeyKind::EXTENT)
-            .unwrap_or(Key::extent(ino, from));
-        let _ = self.scan(start, &mut |key, value| {
-            if key.ino != ino || key.kind != KeyKind::EXTENT || key.item >= to {
+            .map_or(from, |key| key.item);
+        // Blocks of a frame count by what the file has of all of it: so look at all there may be of those cut into.
+        let start = first.min(from.saturating_sub(packed::FRAME_BLOCKS_MAX as u64));
+        let end = to.saturating_add(packed::FRAME_BLOCKS_MAX as u64);
+        let mut before: BTreeMap<u64, Extent> = BTreeMap::new();
+        let mut broken = None;
+        let _ = self.scan(Key::extent(ino, start), &mut |key, value| {
+            if key.ino != ino || key.kind != KeyKind::EXTENT || key.item >= end {
                 return ControlFlow::Break(());
             }
             match Extent::decode(value) {
-                Ok(extent) if key.item.saturating_add(extent.blocks()) > from => {
-                    found.push((key.item, extent));
+                Ok(extent) => {
+                    before.insert(key.item, extent);
                 }
-                Ok(_) => {}
-                Err(error) => broken = Some(error),
+                Err(error) if (first..to).contains(&key.item) => broken = Some(error),
+                Err(_) => {}
             }
             ControlFlow::Continue(())
         });
         if let Some(error) = broken {
             return Err(error);
         }
-        let mut gone = 0;
-        for (first, extent) in found {
-            let end = first.saturating_add(extent.blocks());
-            gone += extent.sectors();
-            self.overlay.insert(Key::extent(ino, first), None);
-            if first < from {
-                let part = extent.part(0, from - first);
-                gone = gone.saturating_sub(part.sectors());
-                let value = part.encode();
-                self.overlay.insert(Key::extent(ino, first), Some(value));
+        let mut after = before.clone();
+        for (block, extent) in &before {
+            let end = block.saturating_add(extent.blocks());
+            if *block >= to || end <= from {
+                continue;
+            }
+            self.overlay.insert(Key::extent(ino, *block), None);
+            after.remove(block);
+            if *block < from {
+                after.insert(*block, extent.part(0, from - block));
             }
             if end > to {
-                let part = extent.part(to - first, end - to);
-                gone = gone.saturating_sub(part.sectors());
-                let value = part.encode();
-                self.overlay.insert(Key::extent(ino, to), Some(value));
+                after.insert(to, extent.part(to - block, end - to));
             }
         }
-        Ok(gone)
-    }
-
-    fn add_sectors(&mut self, ino: Ino, added: u64, gone: u64) {
+        if let Some(extent) = mapped {
+            after.insert(from, extent);
+        }
+        for (block, extent) in &after {
+            if before.get(block) != Some(extent) {
+                let value = extent.encode();
+                self.overlay.insert(Key::extent(ino, *block), Some(value));
+            }
+        }
+        let (gone, added) = (sectors(ino, &before), sectors(ino, &after));
         self.change_inode(ino, |inode| {
             inode.sectors = inode.sectors.saturating_add(added).saturating_sub(gone);
         });
+        Ok(())
     }
 
     fn touch(&mut self, ino: Ino, set: &Touch) {
@@ -287,4 +288,12 @@ impl<'i, 'd> State<'i, 'd> {
         let view = PageView::new(&stored.image).ok()?;
         Some(look(leaf, &view))
     }
+}
+
+/// What extents of a file take, in units of 512 bytes.
+fn sectors(ino: Ino, extents: &BTreeMap<u64, Extent>) -> u64 {
+    let mut tally = FrameTally::default();
+    let each = extents.iter();
+    each.map(|(block, extent)| tally.extent(ino, *block, extent).sectors)
+        .fold(0, u64::saturating_add)
 }

@@ -205,9 +205,7 @@ impl<'d> Inspector<'d> {
     ) -> bool {
         let first = self.media.first(zone);
         let is_in = |op: &Op| match op {
-            Op::Map { extent, .. } => extent
-                .on_device()
-                .is_some_and(|(addr, _)| addr.zone() == first),
+            Op::Map { extent, .. } => extent.addr().is_some_and(|addr| addr.zone() == first),
             _ => false,
         };
         let entry = checkpoint.zit.get(first.0 as usize);

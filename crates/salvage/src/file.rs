@@ -4,7 +4,8 @@ use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::Intent;
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
-use persimmon_format::{Addr, Ino, Key, packed};
+use persimmon_format::packed::{self, Packed};
+use persimmon_format::{Addr, Ino, Key};
 
 use crate::copy::Copy;
 use crate::loss::Lost;
@@ -53,10 +54,11 @@ impl File {
             }
             Ok(Extent::Frame { addr, crcs }) => self.frame(copy, at, addr, &crcs)?,
             Ok(Extent::Inline(bytes)) => self.write(copy, at, &bytes)?,
-            Ok(Extent::Compressed(bytes)) => self.block(copy, at, packed::decompress(&bytes))?,
-            Ok(Extent::Packed(packed)) => {
-                self.block(copy, at, copy.content.read_packed(&packed))?;
+            Ok(Extent::Compressed(bytes)) => {
+                let content = packed::decompress(&bytes);
+                self.blocks(copy, at, 1, content.as_ref().map(|block| &block[..]))?;
             }
+            Ok(Extent::Packed(packed)) => self.packed(copy, at, &packed)?,
             Ok(Extent::Reserved { blocks }) => {
                 let len = u64::from(blocks) * BLOCK;
                 copy.to
@@ -77,24 +79,30 @@ impl File {
         let at = block * BLOCK;
         match extent {
             Extent::Frame { addr, crcs } => self.frame(copy, at, *addr, crcs),
-            Extent::Packed(packed) => self.block(copy, at, copy.content.read_packed(packed)),
+            Extent::Packed(packed) => self.packed(copy, at, packed),
             _ => Ok(()),
         }
     }
 
-    /// A whole block, if it is intact.
-    fn block(
+    fn packed(&mut self, copy: &mut Copy<'_, '_>, at: u64, packed: &Packed) -> Result<()> {
+        let content = copy.content.read_packed(packed);
+        self.blocks(copy, at, packed.blocks.into(), content.as_deref())
+    }
+
+    /// Whole blocks, if they are intact.
+    fn blocks(
         &mut self,
         copy: &mut Copy<'_, '_>,
         at: u64,
-        content: Option<[u8; BLOCK_SIZE]>,
+        blocks: u64,
+        content: Option<&[u8]>,
     ) -> Result<()> {
         if at >= self.limit() {
             return Ok(());
         }
         match content {
-            Some(content) => self.write(copy, at, &content)?,
-            None => self.bad_to(copy, at, at.saturating_add(BLOCK)),
+            Some(content) => self.write(copy, at, content)?,
+            None => self.bad_to(copy, at, at.saturating_add(blocks * BLOCK)),
         }
         Ok(())
     }

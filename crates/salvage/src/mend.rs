@@ -1,7 +1,7 @@
 //! Repair in place: the metadata of a volume is written anew, from what is left of it; data stays
 //! where it is. What has no name afterwards, or a wrong count, the ordinary repair puts right.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -58,6 +58,7 @@ pub fn mend(
         claims: Claims {
             zones: BTreeMap::new(),
             packed: BTreeMap::new(),
+            frames: HashMap::new(),
             geometry,
         },
         now,
@@ -79,7 +80,18 @@ struct Claims {
     zones: BTreeMap<ZoneId, Vec<u64>>,
     /// A bit for each packing unit of the blocks that packed extents have.
     packed: BTreeMap<Addr, [u64; BLOCK_PACK_UNITS as usize / 64]>,
+    /// Who has frames of several blocks.
+    frames: HashMap<Packed, FrameOwner>,
     geometry: Geometry,
+}
+
+/// The file that has blocks of a compressed frame.
+struct FrameOwner {
+    ino: Ino,
+    /// File block that the frame begins with.
+    start: u64,
+    /// A bit for each block of it that the file has.
+    blocks: u32,
 }
 
 impl Claims {
@@ -101,11 +113,41 @@ impl Claims {
         free
     }
 
-    /// Takes a packed extent, all of it or nothing; false if some of it is taken, or not on the device.
-    fn take_packed(&mut self, packed: &Packed) -> bool {
+    /// Takes a packed extent at this block of a file, all of it or nothing. False if some of it is taken, or its frame is
+    /// another file's or was written for other blocks, or is not on the device.
+    fn take_packed(&mut self, (ino, block): (Ino, u64), packed: &Packed) -> bool {
+        let Some((start, _)) = packed.frame_at(block) else {
+            return false;
+        };
+        if packed.frame.blocks == 1 {
+            return self.take_frame(packed);
+        }
+        let bits = |count: u8| {
+            u32::MAX
+                .checked_shl(count.into())
+                .map_or(u32::MAX, |rest| !rest)
+        };
+        let blocks = bits(packed.skip.saturating_add(packed.blocks)) & !bits(packed.skip);
+        if let Some(owner) = self.frames.get_mut(&packed.whole()) {
+            let takes = (owner.ino, owner.start) == (ino, start) && owner.blocks & blocks == 0;
+            if takes {
+                owner.blocks |= blocks;
+            }
+            return takes;
+        }
+        let takes = self.take_frame(packed);
+        if takes {
+            let owner = FrameOwner { ino, start, blocks };
+            self.frames.insert(packed.whole(), owner);
+        }
+        takes
+    }
+
+    /// Takes all of a frame or nothing; false if some of it is taken, or not on the device.
+    fn take_frame(&mut self, packed: &Packed) -> bool {
         let units = || {
             let start = u64::from(packed.unit);
-            (start..start + packed.pack_units().0).map(|unit| {
+            (start..start + packed.frame.pack_units().0).map(|unit| {
                 let block = packed.addr.offset((unit / BLOCK_PACK_UNITS) as u32);
                 let unit = unit % BLOCK_PACK_UNITS;
                 (block, (unit / 64) as usize, 1u64 << (unit % 64))
@@ -163,7 +205,7 @@ impl Mend<'_, '_> {
         content.scan(&mut |(key, value)| {
             if key.kind == KeyKind::EXTENT
                 && let Ok(extent) = Extent::decode(value)
-                && extent.on_device().is_some()
+                && extent.addr().is_some()
                 && !self.is_older(&key)
             {
                 match extent {
@@ -173,7 +215,7 @@ impl Mend<'_, '_> {
                         }
                     }
                     Extent::Packed(packed) => {
-                        self.claims.take_packed(&packed);
+                        self.claims.take_packed((key.ino, key.item), &packed);
                     }
                     _ => {}
                 }
@@ -214,7 +256,7 @@ impl Mend<'_, '_> {
     fn item(&mut self, key: Key, value: &[u8]) -> Result<()> {
         if key.kind == KeyKind::EXTENT
             && let Ok(extent) = Extent::decode(value)
-            && extent.on_device().is_some()
+            && extent.addr().is_some()
             && self.is_older(&key)
         {
             return match extent {
@@ -278,22 +320,25 @@ impl Mend<'_, '_> {
     }
 
     fn older_packed(&mut self, key: Key, extent: &Extent) -> Result<()> {
-        if self.take(extent) {
+        if self.take((key.ino, key.item), extent) {
             return self.put(key, &extent.encode());
         }
-        self.lose_block(key.ino, key.item);
+        for at in 0..extent.blocks() {
+            self.lose_block(key.ino, key.item.saturating_add(at));
+        }
         Ok(())
     }
 
-    /// Takes one block of data, if it is intact and nobody's.
-    fn take(&mut self, extent: &Extent) -> bool {
+    /// Takes one block of data, or blocks of a frame, for a block of a file, if it is intact and nobody's.
+    fn take(&mut self, place: (Ino, u64), extent: &Extent) -> bool {
         match extent {
             Extent::Frame { addr, crcs } => {
                 let good = self.content.read(*addr, crcs);
                 good.iter().any(Option::is_some) && self.claims.take(*addr)
             }
             Extent::Packed(packed) => {
-                self.content.read_packed(packed).is_some() && self.claims.take_packed(packed)
+                let good = self.content.read_packed(packed);
+                good.is_some() && self.claims.take_packed(place, packed)
             }
             _ => false,
         }
@@ -376,7 +421,7 @@ impl Mend<'_, '_> {
     }
 
     fn take_block(&mut self, ino: Ino, block: u64, stray: &StrayBlock) -> Result<()> {
-        if block < FILE_BLOCKS_END && self.take(&stray.extent) {
+        if stray.extent.fits_at(block) && self.take((ino, block), &stray.extent) {
             self.put(Key::extent(ino, block), &stray.extent.encode())?;
         }
         Ok(())

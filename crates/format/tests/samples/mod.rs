@@ -264,12 +264,28 @@ pub fn packed_entry() -> PackedEntry {
     }
 }
 
+pub fn frame_entry() -> PackedEntry {
+    PackedEntry {
+        zone_block: 5,
+        unit: 0x80,
+        frame: CompressedFrame {
+            codec: Codec::Zstd,
+            blocks: 0x20,
+            len: 0x0001_0abc,
+            crc: 0x2122_2324,
+        },
+        ino: Ino(300),
+        file_block: 70_003,
+    }
+}
+
 pub fn summary() -> Vec<u8> {
     let mut builder = SummaryBuilder::default();
     for entry in summary_entries() {
         builder.push(&entry);
     }
     builder.push_packed(&packed_entry());
+    builder.push_packed(&frame_entry());
     let mut block = vec![0; BLOCK_SIZE];
     builder.finish_into(&mut block, &key(), ZONE_SEQUENCE, SUMMARY_PLACE, 7);
     block
@@ -298,11 +314,12 @@ pub fn inode() -> Inode {
         btime: time(4),
         parent: Ino(0x7172),
         lifetime: 4,
+        compression: 5,
         xattr_names: 0x8182,
     }
 }
 
-pub fn extents() -> [Extent; 5] {
+pub fn extents() -> [Extent; 6] {
     [
         Extent::Frame {
             addr: addr(2, 3),
@@ -357,6 +374,7 @@ pub fn ops() -> Vec<Op> {
             value: Inode {
                 mtime: time(1),
                 ctime: time(1),
+                compression: 0,
                 ..inode()
             }
             .encode(),
@@ -376,6 +394,11 @@ pub fn ops() -> Vec<Op> {
             ino: Ino(5),
             block: 1,
             extent: compressed,
+        },
+        Op::Map {
+            ino: Ino(5),
+            block: 6,
+            extent: packed,
         },
         Op::Punch {
             ino: Ino(300),

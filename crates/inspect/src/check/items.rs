@@ -3,8 +3,9 @@
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
 use persimmon_format::name::{self, DirEntry, PROBE_ITEMS, Xattr};
-use persimmon_format::packed::{self, PACK_UNIT, Packed};
+use persimmon_format::packed::{self, FrameTally, PACK_UNIT, Packed};
 use persimmon_format::table::Role;
+use persimmon_format::zone_header::FRAMES;
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, shown};
 
 use std::collections::HashSet;
@@ -29,6 +30,8 @@ pub(crate) struct Current {
     pub sectors: u64,
     extents: u64,
     next_block: u64,
+    tally: FrameTally,
+    frames: Vec<SeenFrame>,
     pub data_end: u64,
     /// The last named item.
     last_named: Option<Key>,
@@ -48,6 +51,8 @@ impl Current {
             sectors: 0,
             extents: 0,
             next_block: 0,
+            tally: FrameTally::default(),
+            frames: Vec::new(),
             data_end: 0,
             last_named: None,
             near_names: HashSet::new(),
@@ -133,7 +138,9 @@ impl Current {
             }
         };
         self.extents += 1;
-        self.sectors += extent.sectors();
+        self.sectors = self
+            .sectors
+            .saturating_add(self.tally.extent(key.ino, key.item, &extent).sectors);
         context.counts.extents += 1;
         let place = format!("inode {}, block {}", key.ino, key.item);
         if key.item < self.next_block {
@@ -153,14 +160,15 @@ impl Current {
                 }
             }
             Extent::Packed(packed) => {
-                context.counts.data_blocks += 1;
-                context.counts.packed_blocks += 1;
+                let blocks = u64::from(packed.blocks);
+                context.counts.data_blocks += blocks;
+                context.counts.packed_blocks += blocks;
                 self.data_end = self.next_block;
                 if context.inspector.media.is_offline(packed.addr.zone()) {
-                    context.losses.add(key, 1, packed.addr.zone());
+                    context.losses.add(key, blocks, packed.addr.zone());
                     return;
                 }
-                packed_extent(context, packed, &place);
+                self.packed_extent(context, key, packed, &place);
             }
             Extent::Frame { addr, crcs } => {
                 context.counts.data_blocks += crcs.len() as u64;
@@ -171,6 +179,63 @@ impl Current {
                 }
                 frame(context, *addr, crcs, &place);
             }
+        }
+    }
+
+    fn packed_extent(
+        &mut self,
+        context: &mut Context<'_, '_>,
+        key: &Key,
+        packed: &Packed,
+        place: &str,
+    ) {
+        let Some((start, end)) = packed.frame_at(key.item) else {
+            let detail = format!("{} blocks of its frame are before it", packed.skip);
+            context.findings.add(&ITEM_VALUE, item(key), detail);
+            return;
+        };
+        if !packed.is_short() && context.inspector.identity.incompatible & FRAMES == 0 {
+            let detail = "the volume has no compressed frames of several blocks";
+            context.findings.add(&ITEM_VALUE, item(key), detail);
+        }
+        let addr = packed.addr;
+        if !is_possible(context, addr, packed.span().into(), place) {
+            return;
+        }
+        self.frames.retain(|seen| seen.end > key.item);
+        let known = self.frames.iter_mut();
+        let mut same = known.filter(|seen| seen.start == start && seen.whole == packed.whole());
+        if let Some(seen) = same.next() {
+            let taken = seen.take(packed);
+            if taken > 0 {
+                let detail = format!("{taken} blocks of the frame at {addr}");
+                context.findings.add(&EXTENT_SHARED, place, detail);
+            }
+        } else {
+            let taken = context.owners.claim_frame(packed);
+            if taken > 0 {
+                let detail = format!("{} bytes at {addr}", taken * PACK_UNIT as u64);
+                context.findings.add(&EXTENT_SHARED, place, detail);
+            }
+            let mut seen = SeenFrame {
+                start,
+                end,
+                whole: packed.whole(),
+                blocks: 0,
+            };
+            seen.take(packed);
+            self.frames.push(seen);
+        }
+        if context.options.data {
+            let blocks = context.inspector.media.read(addr, packed.span());
+            if blocks.is_ok_and(|blocks| packed.content(&blocks).is_some()) {
+                context.counts.data_blocks_verified += u64::from(packed.blocks);
+            } else {
+                context
+                    .findings
+                    .add(&DATA, place, format_args!("the one at {addr}"));
+            }
+            (context.progress)(context.counts.data_blocks_verified);
         }
     }
 
@@ -203,6 +268,30 @@ impl Current {
     }
 }
 
+/// A frame of which a file has something: other parts of it may come.
+struct SeenFrame {
+    /// File block that it begins with.
+    start: u64,
+    /// File block behind it.
+    end: u64,
+    whole: Packed,
+    /// A bit for each block of it that the file has.
+    blocks: u32,
+}
+
+impl SeenFrame {
+    /// Takes the blocks of a part; tells how many of them were taken before.
+    fn take(&mut self, part: &Packed) -> u32 {
+        let end = u32::from(part.skip) + u32::from(part.blocks);
+        let blocks = (u32::from(part.skip)..end)
+            .map(|at| 1u32.checked_shl(at).unwrap_or(0))
+            .fold(0, |all, one| all | one);
+        let taken = (self.blocks & blocks).count_ones();
+        self.blocks |= blocks;
+        taken
+    }
+}
+
 /// Plans another name for an entry that cannot keep its own.
 fn rename(context: &mut Context<'_, '_>, key: &Key, entry: &DirEntry<'_>) {
     let name = format!("#{}-{:x}", entry.ino, key.item);
@@ -226,29 +315,6 @@ fn is_possible(context: &mut Context<'_, '_>, addr: Addr, blocks: u64, place: &s
         context.findings.add(&EXTENT_PLACE, place, detail);
     }
     possible
-}
-
-fn packed_extent(context: &mut Context<'_, '_>, packed: &Packed, place: &str) {
-    let (addr, inspector) = (packed.addr, context.inspector);
-    if !is_possible(context, addr, packed.span().into(), place) {
-        return;
-    }
-    let taken = context.owners.claim_packed(packed);
-    if taken > 0 {
-        let detail = format!("{} bytes of a block at {addr}", taken * PACK_UNIT as u64);
-        context.findings.add(&EXTENT_SHARED, place, detail);
-    }
-    if context.options.data {
-        let blocks = inspector.media.read(addr, packed.span());
-        if blocks.is_ok_and(|blocks| packed.content(&blocks).is_some()) {
-            context.counts.data_blocks_verified += 1;
-        } else {
-            context
-                .findings
-                .add(&DATA, place, format_args!("the one at {addr}"));
-        }
-        (context.progress)(context.counts.data_blocks_verified);
-    }
 }
 
 fn frame(context: &mut Context<'_, '_>, addr: Addr, crcs: &[u32], place: &str) {

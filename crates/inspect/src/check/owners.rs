@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use persimmon_format::envelope::Kind;
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{BLOCK_PACK_UNITS, PackUnits, Packed};
+use persimmon_format::packed::{BLOCK_PACK_UNITS, FrameTally, PackUnits, Packed};
 use persimmon_format::{Addr, Key, KeyKind};
 
 use crate::finding::{Findings, MAT_ENTRY, MAT_SHARED};
@@ -17,6 +17,7 @@ pub(crate) struct Usage {
     pub owned: Vec<PackUnits>,
     /// Those of metadata among them.
     metadata: Vec<PackUnits>,
+    frames: FrameTally,
     pub inodes: u64,
     pub reserved: u64,
 }
@@ -26,6 +27,7 @@ impl Usage {
         Usage {
             owned: vec![PackUnits::ZERO; inspector.zones.len()],
             metadata: vec![PackUnits::ZERO; inspector.zones.len()],
+            frames: FrameTally::default(),
             inodes: 0,
             reserved: 0,
         }
@@ -45,19 +47,23 @@ impl Usage {
         }
     }
 
-    /// Counts what an item has on the device.
+    /// Counts what an item has on the device. Items come in the order of their keys.
     pub(crate) fn data(&mut self, key: &Key, value: &[u8]) {
         let extent = match key.kind {
             KeyKind::EXTENT => Extent::decode(value).ok(),
             _ => None,
         };
-        if let Some((addr, units)) = extent.as_ref().and_then(Extent::on_device) {
-            self.add(addr, units);
+        if let Some(extent) = extent
+            && let Some(addr) = extent.addr()
+        {
+            let stored = self.frames.extent(key.ino, key.item, &extent);
+            self.add(addr, stored.units);
         }
     }
 
     /// Counts data anew: as of a later record.
     pub(crate) fn forget_data(&mut self) {
+        self.frames = FrameTally::default();
         self.owned.clone_from(&self.metadata);
     }
 
@@ -108,11 +114,11 @@ impl Owners {
         taken
     }
 
-    /// Claims a packed extent; tells how many of its packing units were claimed before.
-    pub(crate) fn claim_packed(&mut self, packed: &Packed) -> u64 {
+    /// Claims the whole frame of a packed extent; tells how many of its packing units were claimed before.
+    pub(crate) fn claim_frame(&mut self, packed: &Packed) -> u64 {
         let start = u64::from(packed.unit);
         let mut taken = 0;
-        for unit in start..start + packed.pack_units().0 {
+        for unit in start..start + packed.frame.pack_units().0 {
             let block = packed.addr.offset((unit / BLOCK_PACK_UNITS) as u32);
             let unit = unit % BLOCK_PACK_UNITS;
             if !self.packed.contains_key(&block) && self.has(block) {

@@ -122,12 +122,12 @@ pub struct SummaryDump {
     pub previous: u32,
     /// What it describes: runs of whole blocks.
     pub runs: Vec<SummaryRow>,
-    /// Packed extents and their owners.
+    /// Compressed frames and their owners.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub packed: Vec<PackedRow>,
 }
 
-/// A packed extent in a summary.
+/// A compressed frame in a summary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PackedRow {
     /// Block in the zone that it begins in.
@@ -135,7 +135,11 @@ pub struct PackedRow {
     /// First byte in that block.
     pub start: usize,
     /// Compressed bytes.
-    pub bytes: u16,
+    pub bytes: u32,
+    /// How they are compressed.
+    pub codec: &'static str,
+    /// Blocks of the file that they give.
+    pub blocks: u8,
     /// The file it was written for.
     pub ino: u64,
     /// Block of the file.
@@ -273,7 +277,9 @@ fn summary(
     let packed = summary.packed.iter().map(|entry| PackedRow {
         zone_block: entry.zone_block,
         start: entry.packed(addr.zone()).start(),
-        bytes: entry.len,
+        bytes: entry.frame.len,
+        codec: entry.frame.codec.name(),
+        blocks: entry.frame.blocks,
         ino: entry.ino.0,
         file_block: entry.file_block,
     });

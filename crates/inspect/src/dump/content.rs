@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr};
+use persimmon_format::packed::Packed;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::shown::as_text;
 use persimmon_format::{Ino, Key, KeyKind, Lifetime, shown};
@@ -47,6 +48,8 @@ pub struct InodeDump {
     pub parent: u64,
     /// Write lifetime hint; null if none was told.
     pub lifetime: Option<&'static str>,
+    /// How what is written to it is compressed; null if that was not told.
+    pub compression: Option<String>,
     /// Whether it is waiting to be freed.
     pub orphan: bool,
     /// A symbolic link's target.
@@ -93,9 +96,18 @@ pub struct ExtentRow {
     /// CRC-32C of each block of a frame, or of the compressed bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crcs: Option<String>,
-    /// Bytes, if inline or compressed.
+    /// Bytes, if inline or compressed: of a packed extent those of its whole frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
+    /// How the frame of a packed extent is compressed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub codec: Option<&'static str>,
+    /// Blocks of the frame of a packed extent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame_blocks: Option<u8>,
+    /// Blocks of that frame before those that the file has here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame_skip: Option<u8>,
 }
 
 /// An item of the tree.
@@ -220,12 +232,22 @@ fn extent_text(extent: &Extent) -> String {
         Extent::Inline(bytes) => format!("inline, {} bytes", bytes.len()),
         Extent::Reserved { blocks } => format!("{blocks} blocks reserved"),
         Extent::Compressed(bytes) => format!("compressed, {} bytes", bytes.len()),
-        Extent::Packed(packed) => format!(
-            "packed, {} bytes at {}, byte {}",
-            packed.len,
-            packed.addr,
-            packed.start()
-        ),
+        Extent::Packed(packed) => {
+            let Packed { addr, frame, .. } = packed;
+            let (len, start) = (frame.len, packed.start());
+            let place = format!("packed, {len} bytes at {addr}, byte {start}");
+            if packed.is_short() {
+                return place;
+            }
+            let (codec, end) = (
+                frame.codec.name(),
+                packed.skip.saturating_add(packed.blocks),
+            );
+            format!(
+                "{place}, {codec}, blocks {}..{end} of {}",
+                packed.skip, frame.blocks
+            )
+        }
     }
 }
 
@@ -299,6 +321,9 @@ pub(super) fn inode(inspector: &Inspector<'_>, ino: Ino) -> Result<InodeDump> {
         btime: time_text(inode.btime),
         parent: inode.parent.0,
         lifetime: inode.lifetime_hint().map(Lifetime::name),
+        compression: inode
+            .compression()
+            .map(|compression| compression.to_string()),
         orphan: state.get(&Key::orphan(ino)).is_some(),
         target,
         target_bytes,
@@ -361,6 +386,9 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
             start: None,
             crcs: None,
             bytes: None,
+            codec: None,
+            frame_blocks: None,
+            frame_skip: None,
         };
         if let Ok(extent) = Extent::decode(value) {
             row.blocks = extent.blocks();
@@ -384,8 +412,11 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
                     row.kind = "packed";
                     row.addr = Some(packed.addr.to_string());
                     row.start = Some(packed.start());
-                    row.bytes = Some(packed.len.into());
-                    row.crcs = Some(format!("{:08x}", packed.crc));
+                    row.bytes = Some(packed.frame.len as usize);
+                    row.crcs = Some(format!("{:08x}", packed.frame.crc));
+                    row.codec = Some(packed.frame.codec.name());
+                    row.frame_blocks = Some(packed.frame.blocks);
+                    row.frame_skip = Some(packed.skip);
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! The items of a rebuilt tree, and the file data that they refer to, verified.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
@@ -9,7 +10,7 @@ use persimmon_format::inode::{Inode, ROOT};
 use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
-use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, checksum};
+use persimmon_format::{Addr, Ino, Key, KeyKind, checksum};
 
 use super::forest::Instead;
 use super::names::{Entry, Node, Nodes, Placement};
@@ -40,6 +41,8 @@ pub struct Content<'r, 'd> {
     strays: BTreeMap<(Ino, u64), StrayBlock>,
     /// Records of the journal that could not be applied.
     records_bad: u64,
+    /// The frame of the packed extent read last, and its content: what follows is often more of it.
+    last_frame: RefCell<Option<(Packed, Option<Vec<u8>>)>>,
 }
 
 impl<'d> Rebuilt<'d> {
@@ -59,6 +62,7 @@ impl<'d> Rebuilt<'d> {
             nodes: Nodes::default(),
             strays: BTreeMap::new(),
             records_bad,
+            last_frame: RefCell::default(),
         };
         content.read_nodes(progress);
         // With the whole log nothing is known better by summaries, but what the tree has lost.
@@ -244,11 +248,21 @@ impl<'d> Content<'_, 'd> {
             .collect()
     }
 
-    /// Reads a packed block of file data; nothing if it cannot be read or fails its checksum.
+    /// Reads the blocks of a packed extent; nothing if its frame cannot be read or fails its checksum.
     #[must_use]
-    pub fn read_packed(&self, packed: &Packed) -> Option<[u8; BLOCK_SIZE]> {
-        let media = &self.rebuilt.inspector.media;
-        packed.content(&media.read(packed.addr, packed.span()).ok()?)
+    pub fn read_packed(&self, packed: &Packed) -> Option<Vec<u8>> {
+        let mut last = self.last_frame.borrow_mut();
+        if last
+            .as_ref()
+            .is_none_or(|(frame, _)| *frame != packed.whole())
+        {
+            let media = &self.rebuilt.inspector.media;
+            let blocks = media.read(packed.addr, packed.span()).ok();
+            let content = blocks.and_then(|blocks| packed.frame_content(&blocks));
+            *last = Some((packed.whole(), content));
+        }
+        let (_, content) = last.as_ref()?;
+        Some(packed.of_frame(content.as_ref()?)?.to_vec())
     }
 
     /// Whether the tree has the inode or anything that belongs to it.
@@ -278,7 +292,7 @@ impl<'d> Content<'_, 'd> {
     }
 }
 
-/// Makes one frame of two where the second lies behind the first; false if it does not.
+/// Makes one extent of two where the second has what follows the first; false if it does not.
 fn join(first: &mut Extent, second: &Extent) -> bool {
     match (first, second) {
         (
@@ -293,6 +307,7 @@ fn join(first: &mut Extent, second: &Extent) -> bool {
             crcs.extend(more);
             true
         }
+        (Extent::Packed(first), Extent::Packed(second)) => first.join(second),
         _ => false,
     }
 }

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use persimmon_format::extent::Extent;
+use persimmon_format::packed::CompressedFrame;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, DeviceId, Ino, Key, ZoneId, checksum};
+use persimmon_format::{Addr, DeviceId, Ino, Key, ZoneId};
 
 use super::Rebuilt;
 use super::content::Content;
@@ -24,7 +25,7 @@ const WINDOW_BLOCKS: u32 = 64;
 /// A block of a file that the tree does not know of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrayBlock {
-    /// It as an extent: a frame of one block, or a packed extent.
+    /// It as an extent: a frame of one block, or a packed extent of one.
     pub extent: Extent,
     /// It was written after the checkpoint; else it belongs into what the tree has lost.
     pub later: bool,
@@ -84,7 +85,7 @@ pub(crate) fn read(
         let cut = blocks_at_cut(inspector, zone, header.sequence);
         each(inspector, zone, header.sequence, &mut |entry| {
             let Written { ino, block, extent } = entry;
-            let place = extent.on_device().map_or(0, |(addr, _)| addr.block());
+            let place = extent.addr().map_or(0, Addr::block);
             let later = log_lost && place >= cut;
             let key = Key::extent(ino, block);
             let is_lost = lost.iter().any(|lost| lost.holds(&key));
@@ -95,9 +96,8 @@ pub(crate) fn read(
             if let Some(known) = &known
                 && is_same(known, &extent)
             {
-                let elsewhere = known.on_device() != extent.on_device();
                 if log_lost
-                    && elsewhere
+                    && *known != extent
                     && !moved.contains_key(&(ino, block))
                     && !stands(content, known)
                     && stands(content, &extent)
@@ -143,7 +143,7 @@ fn known(content: &Content<'_, '_>, ino: Ino, block: u64) -> Option<Extent> {
             addr: addr.offset(at as u32),
             crcs: vec![*crcs.get(at as usize)?],
         }),
-        other => Some(other),
+        other => Some(other.part(at, 1)),
     }
 }
 
@@ -152,10 +152,10 @@ fn is_same(known: &Extent, written: &Extent) -> bool {
     match (known, written) {
         (Extent::Frame { crcs, .. }, Extent::Frame { crcs: crc, .. }) => crcs == crc,
         (Extent::Packed(known), Extent::Packed(packed)) => {
-            (known.len, known.crc) == (packed.len, packed.crc)
+            (known.frame, known.skip) == (packed.frame, packed.skip)
         }
         (Extent::Compressed(known), Extent::Packed(packed)) => {
-            packed.crc == checksum::data_block(known)
+            packed.frame == CompressedFrame::of_block(known)
         }
         _ => false,
     }
@@ -226,11 +226,14 @@ fn blocks_of(summary: &Summary, zone: ZoneId, visit: &mut dyn FnMut(Written)) {
         }
     }
     for entry in &summary.packed {
-        visit(Written {
-            ino: entry.ino,
-            block: entry.file_block,
-            extent: Extent::Packed(entry.packed(zone)),
-        });
+        let whole = entry.packed(zone);
+        for at in 0..u64::from(whole.blocks) {
+            visit(Written {
+                ino: entry.ino,
+                block: entry.file_block.saturating_add(at),
+                extent: Extent::Packed(whole.part(at, 1)),
+            });
+        }
     }
 }
 
