@@ -108,6 +108,9 @@ Status ParseOption(const std::string& option, Uri* parsed) {
     uint64_t bytes = 0;
     if (!ParseBytes(value, &bytes) || bytes == 0) return BadOption(option, "not a number of bytes");
     (key == "cache" ? options->cache_bytes : options->staging_bytes) = bytes;
+  } else if (key == "compression") {
+    if (value.empty()) return BadOption(option, "none of none, lz4, zstd, and zstd:1 to zstd:15");
+    parsed->compression = value;
   } else if (key == "commit") {
     char* end = nullptr;
     double seconds = std::strtod(value.c_str(), &end);

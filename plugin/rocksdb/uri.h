@@ -26,6 +26,8 @@ struct Uri {
   // What is behind the question mark.
   std::string query;
   persimmon_options options;
+  // How files are compressed. RocksDB compresses its tables itself.
+  std::string compression = "none";
   FlushTo flush = FlushTo::kKernel;
   // Where the counters of the volume are written when it closes; empty: nowhere.
   std::string statistics;

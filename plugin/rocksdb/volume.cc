@@ -78,6 +78,7 @@ Status Volume::Open(const std::string& uri, std::shared_ptr<Volume>* volume) {
   known.is_open = true;
   guard.unlock();
   persimmon_fs* fs = nullptr;
+  parsed.options.compression = parsed.compression.c_str();
   int error = persimmon_open(parsed.device.c_str(), &parsed.options, &fs);
   const std::string reason = persimmon_error_message();
   if (error == 0) volume->reset(new Volume(fs, device, std::move(parsed)));

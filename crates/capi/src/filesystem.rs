@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use persimmon::{Create, Filesystem, Options};
+use persimmon::{Compression, Create, Filesystem, Options};
 
 use crate::call::{Failure, Result, answer, call, give, object, path, take, utf8};
 use crate::{
@@ -77,6 +77,7 @@ const CREATE_DEFAULT: persimmon_create_options = persimmon_create_options {
     reserve_basis_points_plus_one: 0,
     copies: 0,
     force: 0,
+    compression: std::ptr::null(),
 };
 
 const OPTIONS_DEFAULT: persimmon_options = persimmon_options {
@@ -86,7 +87,24 @@ const OPTIONS_DEFAULT: persimmon_options = persimmon_options {
     staging_bytes: 0,
     commit_milliseconds: 0,
     read_cache_bytes: 0,
+    compression: std::ptr::null(),
 };
+
+/// # Safety
+/// `told` is NULL or a string.
+unsafe fn compression(told: *const c_char) -> Result<Option<Compression>> {
+    if told.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as the caller promises.
+    let told = unsafe { utf8(told, "the compression") }?;
+    let Some(compression) = Compression::parse(told) else {
+        return Err(Failure::invalid(format!(
+            "the compression '{told}' is none of none, lz4, zstd, and zstd:1 to zstd:15"
+        )));
+    };
+    Ok(Some(compression))
+}
 
 /// # Safety
 /// As of [`persimmon_create`].
@@ -104,6 +122,8 @@ unsafe fn create(options: *const persimmon_create_options) -> Result<Create> {
         create.copies = told.copies;
     }
     create.force = told.force != 0;
+    // SAFETY: as the caller promises.
+    create.compression = unsafe { compression(told.compression) }?;
     Ok(create)
 }
 
@@ -121,6 +141,10 @@ unsafe fn opening(options: *const persimmon_options) -> Result<Options> {
     engine.cache_bytes_max = at_least(told.cache_bytes, CACHE_BYTES_MIN, "cache", cache)?;
     engine.staging_bytes_max = at_least(told.staging_bytes, STAGING_BYTES_MIN, "staging", staging)?;
     engine.read_cache_bytes_max = usize::try_from(told.read_cache_bytes).unwrap_or(usize::MAX);
+    // SAFETY: as the caller promises.
+    if let Some(compression) = unsafe { compression(told.compression) }? {
+        engine.compression = compression;
+    }
     if told.commit_milliseconds != 0 {
         options.commit_interval = Duration::from_millis(told.commit_milliseconds);
     }

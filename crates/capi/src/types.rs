@@ -37,6 +37,9 @@ pub struct persimmon_create_options {
     pub copies: u32,
     /// Not 0: overwrite what is there.
     pub force: c_int,
+    /// How files are compressed, where the attribute `user.persimmon.compression` does not say it: `none`, `lz4`, `zstd`,
+    /// `zstd:1` to `zstd:15`; NULL: as whoever opens the volume says.
+    pub compression: *const c_char,
 }
 
 /// How to open a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
@@ -55,6 +58,9 @@ pub struct persimmon_options {
     pub commit_milliseconds: u64,
     /// Bytes of blocks of files kept in memory that were read in pieces of up to 64 KiB; 0: none.
     pub read_cache_bytes: u64,
+    /// How files are compressed, where neither the attribute `user.persimmon.compression` nor the volume says it: `none`, `lz4`,
+    /// `zstd`, `zstd:1` to `zstd:15`; NULL: `lz4`.
+    pub compression: *const c_char,
 }
 
 /// A point in time, from 1970 on.

@@ -285,6 +285,7 @@ impl Daemon {
         }
         let mut engine = EngineOptions {
             fsync: self.options.fsync,
+            compression: self.options.compression,
             barrier: self.options.barrier,
             ..Default::default()
         };

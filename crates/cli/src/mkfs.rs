@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use persimmon::SystemClock;
 use persimmon::internal::device::drive::{self, Kind};
 use persimmon::internal::device::image::{ImageDevice, ImageGeometry};
 use persimmon::internal::device::{BLOCK_SIZE, CreateOptions, Drive, Geometry, ZonedDevice, pair};
 use persimmon::internal::engine::{FormatOptions, Volume, ZoneCapacities};
 use persimmon::internal::format::{Addr, shown};
 use persimmon::vfs::Clock;
+use persimmon::{Compression, SystemClock};
 use persimmon_fuse::size::{parse_bytes, parse_share, show_bytes};
 use persimmon_inspect::salvage::Numbers;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -74,6 +74,9 @@ pub struct Shape {
     /// the file data in it [default: 1]
     #[arg(long, value_parser = parse_copies)]
     copies: Option<u32>,
+    /// How files are compressed that are not told it: none, lz4, zstd, zstd:1 to zstd:15 [default: as it is mounted]
+    #[arg(long, value_parser = parse_compression)]
+    compression: Option<Compression>,
     /// Label, at most 64 bytes [default: none]
     #[arg(long, short = 'L', value_parser = parse_label)]
     label: Option<String>,
@@ -351,6 +354,7 @@ impl Shape {
             max_active: None,
             reserve: self.reserve,
             copies: self.copies,
+            compression: self.compression,
             label: self.label.clone(),
             uuid: self.uuid,
             force: self.force,
@@ -517,6 +521,7 @@ impl Plan<'_> {
             label: self.shape.label(),
             reserve_basis_points: Some(self.reserve),
             copies: self.shape.copies(),
+            compression: self.shape.compression,
             now: SystemClock.now(),
             root_mode: 0o755,
             root_uid: rustix::process::geteuid().as_raw(),
@@ -604,6 +609,11 @@ fn parse_copies(text: &str) -> Result<u32, String> {
     };
     options.check().map_err(|error| error.to_string())?;
     Ok(options.copies)
+}
+
+fn parse_compression(text: &str) -> Result<Compression, String> {
+    Compression::parse(text)
+        .ok_or_else(|| "it is none of none, lz4, zstd, and zstd:1 to zstd:15".to_owned())
 }
 
 fn parse_reserve(text: &str) -> Result<u32, String> {

@@ -125,9 +125,9 @@ pub use persimmon_engine::{
 pub use persimmon_format::table::{Role, ZitEntry};
 pub use persimmon_format::{Addr, FormatError, PageId, ZoneId};
 pub use persimmon_vfs::{
-    AccessTimes, Allocate, Attr, Caller, Clock, Error as FilesystemError, FileKind, Ino, Lifetime,
-    OnError, Options as VfsOptions, RenameMode, SeekTo, SetAttr, SetTime, StatFs, Timestamp, Vfs,
-    XattrMode,
+    AccessTimes, Allocate, Attr, Caller, Clock, Compression, Error as FilesystemError, FileKind,
+    Ino, Lifetime, OnError, Options as VfsOptions, RenameMode, SeekTo, SetAttr, SetTime, StatFs,
+    Timestamp, Vfs, XattrMode,
 };
 pub use reads::PendingRead;
 pub use volume::{Create, Options};

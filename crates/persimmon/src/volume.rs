@@ -10,7 +10,7 @@ use persimmon_device::{
     pair,
 };
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
-use persimmon_vfs::{Clock, Vfs};
+use persimmon_vfs::{Clock, Compression, Vfs};
 
 use crate::kept::{Keeper, Place, draw_opening, replay::replay};
 use crate::{
@@ -37,6 +37,9 @@ pub struct Create {
     pub reserve_basis_points: Option<u32>,
     /// Copies of metadata, checkpoints and log: 1 or 2.
     pub copies: u32,
+    /// How its files are compressed, where the attribute `user.persimmon.compression` does not say it; `None`: as whoever opens it
+    /// says.
+    pub compression: Option<Compression>,
     /// Overwrite what is there.
     pub force: bool,
 }
@@ -53,6 +56,7 @@ impl Create {
             label: String::new(),
             reserve_basis_points: None,
             copies: FormatOptions::default().copies,
+            compression: None,
             force: false,
         }
     }
@@ -133,7 +137,7 @@ fn image(size_bytes: u64, zone_bytes: Option<u64>) -> ImageGeometry {
 /// How to open a volume.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bounds on memory and the like. `read_only` of either holds for both.
+    /// Bounds on memory and the like, and how files are compressed: with LZ4. `read_only` of either holds for both.
     pub engine: EngineOptions,
     /// Semantics.
     pub vfs: VfsOptions,
@@ -146,7 +150,10 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            engine: EngineOptions::default(),
+            engine: EngineOptions {
+                compression: Compression::Lz4,
+                ..EngineOptions::default()
+            },
             vfs: VfsOptions::default(),
             commit_interval: Duration::from_secs(5),
         }
@@ -180,6 +187,7 @@ fn format(
         label: create.label.clone(),
         reserve_basis_points: create.reserve_basis_points,
         copies: create.copies,
+        compression: create.compression,
         now: SystemClock.now(),
         ..FormatOptions::default()
     };

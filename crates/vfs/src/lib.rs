@@ -33,7 +33,7 @@ pub use locks::{FileLock, LockKind, LockOwner};
 pub use persimmon_engine::{Barrier, FsyncOrder};
 pub use persimmon_format::inode::{ROOT, Timestamp};
 pub use persimmon_format::name::NAME_MAX;
-pub use persimmon_format::{Ino, Lifetime};
+pub use persimmon_format::{Compression, Ino, Lifetime};
 pub use privileges::{Author, Processes, UnknownProcesses};
 pub use types::{
     Allocate, Attr, Caller, Entry, FILE_SIZE_MAX, FileKind, GENERATION, Handle, LINKS_MAX, Listing,

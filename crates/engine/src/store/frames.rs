@@ -25,7 +25,7 @@ impl Store {
 
     /// Blocks of a file that are compressed together at most.
     pub(crate) fn frame_blocks_max(&self) -> usize {
-        let share = (self.zones.budget.data_zone_blocks / ZONE_SHARE) as usize;
+        let share = self.zones.budget.data_zone_blocks.div_ceil(ZONE_SHARE) as usize;
         let most = packed::FRAME_BLOCKS_MAX.min(self.run_blocks_max());
         // A power of two: frames begin at multiples of it.
         1 << most.min(share.max(FRAME_BLOCKS_LEAST)).max(1).ilog2()

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use persimmon_vfs::{AccessTimes, Barrier, FsyncOrder, OnError};
+use persimmon_vfs::{AccessTimes, Barrier, Compression, FsyncOrder, OnError};
 
 use super::{MountOptions, Rings};
 use crate::size::{parse_bytes, show_bytes};
@@ -189,6 +189,21 @@ pub const OPTIONS: &[OptionSpec] = &[
                 "strict" => FsyncOrder::Strict,
                 _ => return Err(format!("'{value}' is neither wp nor strict")),
             };
+            Ok(())
+        },
+    ),
+    valued(
+        "compression",
+        "none|lz4|zstd[:LEVEL]",
+        "how files are compressed for which neither mkfs nor the attribute user.persimmon.compression says it \
+         (default lz4); levels of zstd from 1 to 15, 3 without one",
+        |options, value| {
+            let Some(compression) = Compression::parse(value) else {
+                return Err(format!(
+                    "'{value}' is none of none, lz4, zstd, and zstd:1 to zstd:15"
+                ));
+            };
+            options.compression = compression;
             Ok(())
         },
     ),

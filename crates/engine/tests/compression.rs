@@ -1,0 +1,360 @@
+//! Files whose blocks are compressed in frames of several.
+
+#![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use common::{NOW, create, fresh, noise};
+use persimmon_engine::{Error, Intent, Options, Progress, Seek, Task, Volume};
+use persimmon_format::extent::Extent;
+use persimmon_format::packed::{FrameTally, PackUnits};
+use persimmon_format::table::Role;
+use persimmon_format::{Compression, Ino, Key, KeyKind, ZoneId};
+use persimmon_sim::{SimConfig, SimDevice};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+const BLOCK: usize = 4096;
+
+fn open(device: &Arc<SimDevice>, compression: Compression) -> Volume {
+    let options = Options {
+        compression,
+        staging_bytes_max: 1 << 20,
+        ..Options::default()
+    };
+    Volume::open(Arc::clone(device) as _, options).unwrap().0
+}
+
+/// Zones that frames of 32 blocks are short beside.
+fn large_zones() -> SimConfig {
+    SimConfig::new(40, 2048)
+}
+
+/// Bytes that compress to about a third.
+fn text(number: u64, len: usize) -> Vec<u8> {
+    let lines = (number..).map(|line| format!("{line:x} and {:x}; ", line.wrapping_mul(line)));
+    lines.flat_map(String::into_bytes).take(len).collect()
+}
+
+fn write(volume: &Volume, ino: Ino, offset: usize, data: &[u8]) {
+    let mut done = 0;
+    while done < data.len() {
+        done += volume
+            .write(ino, (offset + done) as u64, &data[done..], NOW)
+            .unwrap();
+    }
+}
+
+fn read(volume: &Volume, ino: Ino, offset: usize, len: usize) -> Vec<u8> {
+    let mut data = vec![0; len];
+    let read = volume.read(ino, offset as u64, &mut data).unwrap();
+    data.truncate(read);
+    data
+}
+
+/// Extents of all files.
+fn extents(volume: &Volume) -> Vec<(Ino, u64, Extent)> {
+    let mut all = Vec::new();
+    let extent = |key: Key, value: &[u8]| {
+        (key.kind == KeyKind::EXTENT).then(|| (key.ino, key.item, Extent::decode(value).unwrap()))
+    };
+    volume
+        .walk_while(.., extent, |found| {
+            all.push(found);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    all
+}
+
+/// What zones and inodes count is what the extents are.
+fn check_counts(volume: &Volume) {
+    let mut tally = FrameTally::default();
+    let mut zones: BTreeMap<ZoneId, PackUnits> = BTreeMap::new();
+    let mut sectors: BTreeMap<Ino, u64> = BTreeMap::new();
+    for (ino, block, extent) in extents(volume) {
+        let (units, share) = match &extent {
+            Extent::Packed(packed) => {
+                let stored = tally.add(ino, block, packed);
+                (stored.units, stored.sectors)
+            }
+            Extent::Frame { crcs, .. } => {
+                (PackUnits::of_blocks(crcs.len() as u64), extent.sectors())
+            }
+            _ => (PackUnits::ZERO, extent.sectors()),
+        };
+        *sectors.entry(ino).or_default() += share;
+        if let Some(addr) = extent.addr() {
+            *zones.entry(addr.zone()).or_default() += units;
+        }
+    }
+    for status in volume.zones() {
+        if status.entry.role == Role::Data {
+            let counted = zones.remove(&status.zone).unwrap_or_default();
+            assert_eq!(status.entry.pack_units(), counted, "zone {}", status.zone);
+        }
+    }
+    assert!(zones.is_empty());
+    for (ino, sectors) in sectors {
+        assert_eq!(volume.attr(ino).unwrap().unwrap().sectors, sectors, "{ino}");
+    }
+}
+
+fn sent(volume: &Volume, act: impl FnOnce()) -> u64 {
+    let before = volume.statistics();
+    act();
+    volume.statistics().since(&before).data_bytes
+}
+
+#[test]
+fn what_compresses_is_sent_and_counted_compressed() {
+    for compression in [Compression::Lz4, Compression::Zstd(3)] {
+        let volume = open(&fresh(large_zones()), compression);
+        let ino = create(&volume).unwrap();
+        let content = text(1, 1 << 20);
+        let sent = sent(&volume, || {
+            write(&volume, ino, 0, &content);
+            while volume.step(Task::WriteBack).unwrap() == Progress::Worked {}
+        });
+        assert!(sent < 700 << 10, "{compression}: {sent}");
+        let inode = volume.attr(ino).unwrap().unwrap();
+        assert!(inode.sectors * 512 < 700 << 10, "{}", inode.sectors);
+        assert_eq!(read(&volume, ino, 0, content.len()), content);
+        check_counts(&volume);
+        let frames = extents(&volume);
+        assert_eq!(frames.len(), 8, "{frames:?}");
+    }
+}
+
+#[test]
+fn a_frame_is_read_once_for_all_its_blocks() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::Lz4);
+    let ino = create(&volume).unwrap();
+    let content = text(1, 1 << 17);
+    write(&volume, ino, 0, &content);
+    volume.sync().unwrap();
+    let before = volume.statistics();
+    for block in (0..32).rev() {
+        let at = block * BLOCK;
+        assert_eq!(read(&volume, ino, at, BLOCK), content[at..][..BLOCK]);
+    }
+    let bytes = volume.statistics().since(&before).read_bytes;
+    assert!(bytes < 1 << 17, "{bytes}");
+}
+
+/// Overwriting the same few blocks of a frame leaves parts of it, which are counted as what they are worth, and cleaned into that.
+#[test]
+fn what_is_left_of_a_frame_takes_no_more_than_its_blocks() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::Lz4);
+    let ino = create(&volume).unwrap();
+    // Frames that compress well as a whole, but for one block.
+    let mut content = text(1, 32 * 4 * BLOCK);
+    for frame in 0..4 {
+        let at = (frame * 32 + 7) * BLOCK;
+        content[at..at + BLOCK].copy_from_slice(&noise(frame as u64, BLOCK));
+    }
+    write(&volume, ino, 0, &content);
+    volume.sync().unwrap();
+    for frame in 0..4 {
+        for (from, to) in [(0, 7), (8, 32)] {
+            let at = (frame * 32 + from) * BLOCK;
+            let punched = (to - from) * BLOCK;
+            volume.punch(ino, at as u64, punched as u64, NOW).unwrap();
+        }
+    }
+    check_counts(&volume);
+    let inode = volume.attr(ino).unwrap().unwrap();
+    assert_eq!(inode.sectors, 4 * 8);
+    volume.sync().unwrap();
+    let in_use: Vec<ZoneId> = volume
+        .zones()
+        .iter()
+        .filter(|zone| zone.entry.role == Role::Data && zone.entry.valid > 0)
+        .map(|zone| zone.zone)
+        .collect();
+    volume.empty_zones(&in_use).unwrap();
+    check_counts(&volume);
+    for zone in in_use {
+        let status = volume.zones()[zone.0 as usize];
+        assert_eq!(status.entry.valid, 0, "{status:?}");
+    }
+    for frame in 0..4 {
+        let at = (frame * 32 + 7) * BLOCK;
+        assert_eq!(read(&volume, ino, at, BLOCK), noise(frame as u64, BLOCK));
+    }
+}
+
+#[test]
+fn files_are_compressed_as_they_are_told() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::Lz4);
+    let content = text(1, 1 << 17);
+    for (told, is_compressed) in [
+        (Some(Compression::None), false),
+        (Some(Compression::Zstd(1)), true),
+        (None, true),
+    ] {
+        let ino = create(&volume).unwrap();
+        volume
+            .update::<_, Error>(Intent::Shrink, |tx| {
+                let mut inode = tx.inode(ino)?.unwrap();
+                inode.compression = Compression::stored(told);
+                tx.put_inode(ino, &inode);
+                Ok(())
+            })
+            .unwrap();
+        write(&volume, ino, 0, &content);
+        volume.sync().unwrap();
+        let inode = volume.attr(ino).unwrap().unwrap();
+        assert_eq!(inode.sectors < 256, is_compressed, "{told:?}");
+        assert_eq!(read(&volume, ino, 0, content.len()), content);
+    }
+    // What was set aside stays whole.
+    let ino = create(&volume).unwrap();
+    volume.preallocate(ino, 0, 1 << 17, false, NOW).unwrap();
+    write(&volume, ino, 0, &content);
+    volume.sync().unwrap();
+    assert_eq!(volume.attr(ino).unwrap().unwrap().sectors, 256);
+    // And what was compressed gets its blocks when space is set aside for it.
+    let ino = create(&volume).unwrap();
+    write(&volume, ino, 0, &content);
+    volume.sync().unwrap();
+    volume.preallocate(ino, 0, 1 << 17, false, NOW).unwrap();
+    assert_eq!(volume.attr(ino).unwrap().unwrap().sectors, 256);
+    assert_eq!(read(&volume, ino, 0, content.len()), content);
+    check_counts(&volume);
+}
+
+/// Files that are changed at random, and what they should hold.
+struct Twin {
+    rng: StdRng,
+    files: Vec<(Ino, Vec<u8>)>,
+    number: u64,
+}
+
+impl Twin {
+    fn step(&mut self, volume: &Volume) {
+        let at = self.rng.random_range(0..self.files.len());
+        let (ino, content) = &mut self.files[at];
+        let place = self.rng.random_range(0..200 * BLOCK);
+        let len = match self.rng.random_range(0..3) {
+            0 => self.rng.random_range(1..BLOCK),
+            1 => BLOCK * self.rng.random_range(1..8),
+            _ => self.rng.random_range(1..100 * BLOCK),
+        };
+        let place = if self.rng.random() {
+            place / BLOCK * BLOCK
+        } else {
+            place
+        };
+        match self.rng.random_range(0..20) {
+            0..10 => {
+                self.number += 1;
+                let bytes = match self.rng.random_range(0..4) {
+                    0 => noise(self.number, len),
+                    1 => vec![self.number as u8; len],
+                    _ => text(self.number, len),
+                };
+                if content.len() < place + len {
+                    content.resize(place + len, 0);
+                }
+                content[place..place + len].copy_from_slice(&bytes);
+                write(volume, *ino, place, &bytes);
+            }
+            10..12 => {
+                volume.truncate(*ino, place as u64, NOW).unwrap();
+                content.resize(place, 0);
+            }
+            12..14 => {
+                volume.punch(*ino, place as u64, len as u64, NOW).unwrap();
+                let end = content.len().min(place + len);
+                if place < end {
+                    content[place..end].fill(0);
+                }
+            }
+            14..16 => volume.sync_file(*ino).unwrap(),
+            16 => volume.sync().unwrap(),
+            17 => while volume.step(Task::WriteBack).unwrap() == Progress::Worked {},
+            18 => {
+                let zones: Vec<_> = volume
+                    .zones()
+                    .iter()
+                    .filter(|zone| zone.entry.role == Role::Data && zone.entry.valid > 0)
+                    .map(|zone| zone.zone)
+                    .collect();
+                if !zones.is_empty() {
+                    let zone = zones[self.rng.random_range(0..zones.len())];
+                    volume.empty_zones(&[zone]).unwrap();
+                }
+            }
+            _ => {
+                let read = read(volume, *ino, place, len);
+                let end = content.len().min(place + len);
+                assert!(read == content[place.min(end)..end]);
+            }
+        }
+    }
+
+    fn check(&self, volume: &Volume) {
+        for (ino, content) in &self.files {
+            let found = read(volume, *ino, 0, content.len() + 1);
+            assert_eq!(found.len(), content.len(), "{ino}");
+            let differs = found.iter().zip(content).position(|(a, b)| a != b);
+            assert_eq!(differs, None, "{ino}");
+            if let Some(data) = volume.seek(*ino, 0, Seek::Data).unwrap() {
+                assert!(content[..data as usize].iter().all(|byte| *byte == 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn content_and_counts_stay_right_whatever_happens() {
+    let shapes = [
+        SimConfig::new(60, 128).capacity(120),
+        SimConfig::new(40, 512),
+        large_zones(),
+    ];
+    for seed in 0..12 {
+        let shape = shapes[seed as usize % shapes.len()].clone();
+        let device = fresh(shape);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let compression = if seed % 4 == 0 {
+            Compression::Zstd(1)
+        } else {
+            Compression::Lz4
+        };
+        let mut volume = open(&device, compression);
+        let files = (0..3)
+            .map(|_| (create(&volume).unwrap(), Vec::new()))
+            .collect();
+        let mut twin = Twin {
+            number: rng.random(),
+            rng,
+            files,
+        };
+        for round in 0..12 {
+            for _ in 0..25 {
+                twin.step(&volume);
+            }
+            twin.check(&volume);
+            volume.sync().unwrap();
+            check_counts(&volume);
+            twin.check(&volume);
+            // Every other time without an orderly end.
+            if round % 2 == 0 {
+                volume.close().unwrap();
+            }
+            drop(volume);
+            volume = open(&device, compression);
+            twin.check(&volume);
+            check_counts(&volume);
+        }
+    }
+}
