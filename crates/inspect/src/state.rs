@@ -232,9 +232,10 @@ impl<'i, 'd> State<'i, 'd> {
             after.insert(from, extent);
         }
         for (block, extent) in &after {
-            if before.get(block) != Some(extent) {
-                let value = extent.encode();
-                self.overlay.insert(Key::extent(ino, *block), Some(value));
+            let key = Key::extent(ino, *block);
+            let is_gone = self.overlay.get(&key).is_some_and(Option::is_none);
+            if is_gone || before.get(block) != Some(extent) {
+                self.overlay.insert(key, Some(extent.encode()));
             }
         }
         let (gone, added) = (sectors(ino, &before), sectors(ino, &after));

@@ -219,12 +219,12 @@ fn options(config: &SimConfig) -> persimmon_engine::Options {
         staging_bytes_max: (128 << 10) * small(4),
         journal_bytes_max: (128 << 10) * small(16) as u64,
         dirty_pages_max: 16 * small(64),
-        compression: match (seed >> 44) % 4 {
+        compression: match seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62 {
             0 => Compression::None,
             3 => Compression::Zstd(1),
             _ => Compression::Lz4,
         },
-        frame_cache_bytes_max: (64 << 10) * small(1 << 48),
+        frame_cache_bytes_max: (64 << 10) * small(256),
         read_cache_bytes_max: match (seed >> 40) % 3 {
             0 => 0,
             some => (16 << 10) << (4 * some),
