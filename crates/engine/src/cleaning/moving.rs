@@ -1,8 +1,10 @@
 //! Moving: reads the live extents of a victim, writes them elsewhere, and maps them to their new place.
 
+use std::collections::HashMap;
+
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::Packed;
+use persimmon_format::packed::{CompressedFrame, Packed};
 use persimmon_format::record::Op;
 use persimmon_format::{Addr, Compression, Ino, checksum};
 
@@ -161,10 +163,13 @@ impl Cleaner {
             moving.add(loaded, life, self.store.frame_blocks_max());
         }
         let Moving {
-            sources,
+            mut sources,
+            whole,
             mut runs,
             frames,
         } = moving;
+        // Of a frame parts may be left, and others lie between them.
+        sources.sort_by_key(|(ino, block, _)| (*ino, *block));
         let frames: Vec<&Compressed> = frames.iter().collect();
         runs.extend(packed_runs(&frames, life, self.store.run_blocks_max()));
         if runs.is_empty() {
@@ -175,14 +180,19 @@ impl Cleaner {
         let result = self
             .placement
             .place_now(stream, Placing::Moved, runs, &mut places);
-        // They are sorted, and what was placed is a part of one.
-        let source = |ino: Ino, block: u64, len: u64| {
+        // What was placed is all of a compressed frame, or a part of a source.
+        let source = |ino: Ino, block: u64, to: &Extent| {
+            if let Extent::Packed(to) = to
+                && let Some(from) = whole.get(&(ino, block, to.frame))
+            {
+                return Some(Extent::Packed(*from));
+            }
             let at = sources
                 .partition_point(|(of, start, _)| (*of, *start) <= (ino, block))
                 .checked_sub(1)?;
             let (of, start, extent) = sources.get(at)?;
             let skip = block.checked_sub(*start)?;
-            (*of == ino).then(|| extent.part(skip, len))
+            (*of == ino).then(|| extent.part(skip, to.blocks()))
         };
         let placed: Vec<_> = places.placed.iter().flat_map(Placed::extents).collect();
         for part in placed.chunks(self.store.transaction_ops_max()) {
@@ -190,7 +200,7 @@ impl Cleaner {
                 .iter()
                 .filter_map(|(ino, block, to)| {
                     let (ino, block) = (*ino, *block);
-                    let from = source(ino, block, to.blocks())?;
+                    let from = source(ino, block, to)?;
                     let to = to.clone();
                     Some(Exchange {
                         ino,
@@ -221,8 +231,10 @@ impl Cleaner {
 /// Live extents that are moved together.
 #[derive(Default)]
 struct Moving {
-    /// What the files have of them now, in their order.
+    /// What the files have of those that are written anew.
     sources: Vec<(Ino, u64, Extent)>,
+    /// Compressed frames that move as they are, by the file blocks that they were written for: others may lie in these by now.
+    whole: HashMap<(Ino, u64, CompressedFrame), Packed>,
     runs: Vec<Run>,
     frames: Vec<Compressed>,
 }
@@ -274,7 +286,7 @@ impl Moving {
         };
         let Some(content) = content else {
             let (ino, block, bytes) = (*ino, *block, bytes.to_vec());
-            self.sources.push((ino, block, Extent::Packed(*packed)));
+            self.whole.insert((ino, block, packed.frame), *packed);
             self.frames.push(Compressed {
                 ino,
                 block,
