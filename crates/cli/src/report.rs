@@ -34,7 +34,7 @@ pub struct Info {
     /// Version of the on-disk format.
     pub format_version: u32,
     /// Feature flags, in three lists: `incompatible`, `read_only_compatible`, `compatible`; by name (`mirrored`,
-    /// `packed`, `split`, `compact`, `names`, `lots`, `footer-features`), unknown ones as bits in hexadecimal.
+    /// `packed`, `split`, `compact`, `names`, `lots`, `footer-features`, `frames`), unknown ones as bits in hexadecimal.
     #[serde(default)]
     pub features: Features,
     /// The daemon, or this command, writes nothing: it was told not to, or an error ended it.
@@ -100,6 +100,7 @@ impl Features {
             (zone_header::NAMES, "names"),
             (zone_header::LOTS, "lots"),
             (zone_header::FOOTER_FEATURES, "footer-features"),
+            (zone_header::FRAMES, "frames"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

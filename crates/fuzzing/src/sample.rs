@@ -6,9 +6,11 @@ use std::sync::{Arc, OnceLock};
 use persimmon_device::{Buffer, BufferMut, ZonedDevice};
 use persimmon_engine::{FormatOptions, Task, Volume};
 use persimmon_format::envelope::{self, Kind};
+use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
 use persimmon_format::inode::Timestamp;
 use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::packed::Packed;
 use persimmon_format::page::{self, PAGE_SIZE};
 use persimmon_format::table::{MatEntry, Role};
 use persimmon_format::zone_header::ZoneHeader;
@@ -58,6 +60,8 @@ pub struct Sample {
     pub places: Vec<Place>,
     pub log_end: LogEnd,
     pub inos: Vec<Ino>,
+    /// Packed extents and where files have them.
+    pub packed: Vec<(Ino, u64, Packed)>,
 }
 
 /// The volume's key.
@@ -165,6 +169,7 @@ fn make(config: SimConfig) -> Sample {
     let vfs = Vfs::new(Arc::new(volume), Arc::new(Still), Default::default());
     populate(&vfs);
     let inos = inos(&vfs);
+    let packed = packed(&vfs);
     // Not closed: the log ends in records.
     drop(vfs);
     let mut places = places(&device);
@@ -174,6 +179,7 @@ fn make(config: SimConfig) -> Sample {
         snapshot: device.snapshot(),
         places,
         inos,
+        packed,
     }
 }
 
@@ -212,6 +218,13 @@ fn write_quarter(vfs: &Vfs, ino: Ino, block: u64) {
     vfs.write(ino, Handle::NONE, block * 4096, &noise.repeat(4), flags)
         .unwrap();
     sync(vfs, ino);
+}
+
+fn write_text(vfs: &Vfs, ino: Ino, at: u64, len: usize) {
+    let text = format!("text at {at}, and {len} bytes of it. ");
+    let bytes: Vec<u8> = text.bytes().cycle().take(len).collect();
+    vfs.write(ino, Handle::NONE, at, &bytes, WriteFlags::default())
+        .unwrap();
 }
 
 fn populate(vfs: &Vfs) {
@@ -253,6 +266,17 @@ fn populate(vfs: &Vfs) {
     for block in 0..12 {
         write_quarter(vfs, packed, block);
     }
+    let frames = [("lz4", 0), ("zstd", 1)].map(|(codec, seed)| {
+        let ino = add(vfs, ROOT, codec, 0);
+        let name = b"user.persimmon.compression";
+        vfs.setxattr(&root, ino, name, codec.as_bytes(), XattrMode::Either)
+            .unwrap();
+        write_text(vfs, ino, 0, 50_000 + seed);
+        ino
+    });
+    vfs.volume().step(Task::WriteBack).unwrap();
+    // Of one frame this leaves two parts.
+    write_text(vfs, frames[1], 5 * 4096, 4096);
     vfs.volume().step(Task::WriteBack).unwrap();
     vfs.volume().step(Task::Clean).unwrap();
     vfs.volume().step(Task::Checkpoint).unwrap();
@@ -265,6 +289,10 @@ fn populate(vfs: &Vfs) {
         .unwrap();
     sync(vfs, late);
     write_quarter(vfs, packed, 2);
+    write_text(vfs, frames[0], 6 * 4096, 4096);
+    sync(vfs, frames[0]);
+    write_text(vfs, frames[1], 8 * 4096, 30_000);
+    sync(vfs, frames[1]);
     vfs.unlink(dir, b"file number 5").unwrap();
     let open = add(vfs, ROOT, "orphan", 10_000);
     let handle = vfs.open(open, OpenFlags::default()).unwrap();
@@ -288,6 +316,25 @@ fn inos(vfs: &Vfs) -> Vec<Ino> {
         })
         .unwrap();
     inos
+}
+
+fn packed(vfs: &Vfs) -> Vec<(Ino, u64, Packed)> {
+    let mut packed = Vec::new();
+    vfs.volume()
+        .view::<_, persimmon_engine::Error>(|view| {
+            packed.clear();
+            view.scan(persimmon_format::Key::inode(Ino(0)), |key, value| {
+                if key.kind == persimmon_format::KeyKind::EXTENT
+                    && let Ok(Extent::Packed(extent)) = Extent::decode(value)
+                {
+                    packed.push((key.ino, key.item, extent));
+                }
+                Ok(std::ops::ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+    assert!(packed.iter().any(|(.., extent)| !extent.is_whole()));
+    packed
 }
 
 /// What every written block is.

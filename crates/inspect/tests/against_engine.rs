@@ -44,11 +44,14 @@ fn engine_content(device: &Arc<SimDevice>) -> Content {
                             Extent::Reserved { .. } => "reserved".into(),
                             Extent::Compressed(bytes) => format!("compressed {}", bytes.len()),
                             Extent::Packed(packed) => format!(
-                                "{} {:08x}, {} bytes at {}",
+                                "{} {:08x}, {} bytes at {}, block {} of {} with {}",
                                 packed.addr,
-                                packed.crc,
-                                packed.len,
-                                packed.start()
+                                packed.frame.crc,
+                                packed.frame.len,
+                                packed.start(),
+                                u64::from(packed.skip) + i,
+                                packed.frame.blocks,
+                                packed.frame.codec.name()
                             ),
                         };
                         blocks.insert((key.ino, key.item + i), text);
@@ -76,6 +79,9 @@ fn inspector_blocks(inspector: &Inspector<'_>, ino: Ino) -> BTreeMap<(Ino, u64),
             crcs,
             bytes,
             kind,
+            codec,
+            frame_blocks,
+            frame_skip,
             ..
         } = row;
         let crcs: Vec<String> = crcs
@@ -88,9 +94,12 @@ fn inspector_blocks(inspector: &Inspector<'_>, ino: Ino) -> BTreeMap<(Ino, u64),
                 (Some(addr), Some(len)) => {
                     let start = start.unwrap();
                     format!(
-                        "{} {}, {len} bytes at {start}",
+                        "{} {}, {len} bytes at {start}, block {} of {} with {}",
                         support::addr(addr),
-                        crcs[0]
+                        crcs[0],
+                        u64::from(frame_skip.unwrap()) + i,
+                        frame_blocks.unwrap(),
+                        codec.unwrap()
                     )
                 }
                 (Some(addr), None) => {

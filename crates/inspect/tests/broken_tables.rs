@@ -132,8 +132,8 @@ fn places_in_the_footer() {
     with_footer(&[301], |footer| {
         footer.overrides.push((ZoneId(9999), ZitEntry::default()))
     });
-    // Zones that something refers to: of metadata, and of data with two estimates of its lifetime.
-    with_footer(&[301, 322, 322, 322], |footer| footer.zit.clear());
+    // Zones that something refers to: of metadata, and of data with estimates of its lifetime.
+    with_footer(&[301, 322, 322, 322, 322], |footer| footer.zit.clear());
     with_footer(&[404, 406, 615], |footer| footer.root = PageId(55_555));
     with_footer(&[312], |footer| footer.page_limit -= 1);
 }

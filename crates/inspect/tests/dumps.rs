@@ -33,7 +33,7 @@ fn structures_of_the_checkpoint() {
     assert!(text.contains("checkpoint:"), "{text}");
     assert_eq!(
         (&value["checkpoint"], &value["next_ino"]),
-        (&3.into(), &79.into())
+        (&3.into(), &83.into())
     );
     let (text, value) = shown(&["zit"]);
     assert!(text.starts_with("zone  role"), "{text}");
@@ -59,9 +59,9 @@ fn zone_headers_and_other_blocks() {
     let (_, by_addr) = shown(&["block", "0:0"]);
     assert_eq!(by_addr["zone_header"], value);
     let (text, value) = shown(&["log"]);
-    assert!(text.contains("put inode of inode 79"), "{text}");
+    assert!(text.contains("put inode of inode 83"), "{text}");
     assert!(
-        text.contains("map inode 79, block 0: 3 blocks at 0:"),
+        text.contains("map inode 83, block 0: 3 blocks at 0:"),
         "{text}"
     );
     assert_eq!(value["records"].as_array().unwrap().len(), 2);

@@ -175,7 +175,7 @@ fn a_zone_that_is_offline_is_told_by_files() {
     let deep = volume.paths(&files.iter().copied().collect());
     assert_eq!(deep.len(), files.len());
     let last = b"/directory 0/directory 1/directory 2/directory 3/file 11";
-    assert_eq!(deep[&files[47]], last);
+    assert_eq!(deep[&files[50]], last);
 }
 
 /// Between any two steps files are overwritten, removed, cleaned, checkpointed.

@@ -44,7 +44,7 @@ fn a_checkpointed_volume_is_sound() {
     );
     assert_eq!(
         (counts.files, counts.orphans, counts.records_replayed),
-        (55, 1, 0)
+        (59, 1, 0)
     );
     assert_eq!(counts.entries, counts.inodes - 2);
     assert_eq!(counts.data_blocks, counts.data_blocks_verified);
@@ -68,9 +68,9 @@ fn a_synced_volume_is_checked_as_of_after_the_replay() {
     // The engine joins neighbours, the replay here does not.
     after.extents = before.counts.extents;
     // What rode in the journal was packed.
-    let packed = after.packed_blocks;
-    assert!(packed > 0 && before.counts.packed_blocks == 0);
-    after.packed_blocks = 0;
+    let packed = after.packed_blocks - before.counts.packed_blocks;
+    assert!(packed > 0 && before.counts.packed_blocks > 0);
+    after.packed_blocks -= packed;
     after.data_blocks -= packed;
     after.data_blocks_verified -= packed;
     after.inline_blocks += packed;

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use persimmon_device::{Command, ZonedDevice};
+use persimmon_format::compression::Codec;
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{BODY_LEN, Body, LogState};
@@ -197,6 +198,7 @@ fn inode(sample: &Sample, input: &mut Input<'_>) -> Inode {
         mtime: time(input),
         parent: ino(sample, input),
         lifetime: input.u8(),
+        compression: input.u8(),
         xattr_names: input.near(0) as u32,
         ..Inode::default()
     }
@@ -214,27 +216,12 @@ fn extent(sample: &Sample, input: &mut Input<'_>) -> Extent {
             }
             Extent::Compressed(bytes)
         }
-        // No record may map one.
-        3 if input.rarely(8) => Extent::Packed(Packed {
-            addr: Addr::from_raw(input.number()),
-            unit: input.u8(),
-            len: 1 + input.below(BLOCK_SIZE - 1) as u16,
-            crc: input.u32(),
-        }),
+        3 => Extent::Packed(packed_extent(sample, input)),
         4 => Extent::Reserved {
             blocks: (input.number() as u32).clamp(1, 1 << 30),
         },
         _ => {
-            let data: Vec<Addr> = sample.of(What::Data).map(|place| place.addr).collect();
-            let addr = match input.u8() % 4 {
-                0 => Addr::from_raw(input.number()),
-                1 => Addr::new(
-                    DeviceId(0),
-                    ZoneId(input.below(25) as u32),
-                    input.below(97) as u32,
-                ),
-                _ => *input.pick(&data),
-            };
+            let addr = data_addr(sample, input);
             let blocks = if input.rarely(4) {
                 1 + input.below(256)
             } else {
@@ -248,8 +235,60 @@ fn extent(sample: &Sample, input: &mut Input<'_>) -> Extent {
     }
 }
 
+fn data_addr(sample: &Sample, input: &mut Input<'_>) -> Addr {
+    let data: Vec<Addr> = sample.of(What::Data).map(|place| place.addr).collect();
+    match input.u8() % 4 {
+        0 => Addr::from_raw(input.number()),
+        1 => Addr::new(
+            DeviceId(0),
+            ZoneId(input.below(25) as u32),
+            input.below(97) as u32,
+        ),
+        _ => *input.pick(&data),
+    }
+}
+
+/// A part of a frame that a file has, or of one that is like none.
+fn packed_extent(sample: &Sample, input: &mut Input<'_>) -> Packed {
+    let (.., known) = *input.pick(&sample.packed);
+    let mut whole = known.whole();
+    if input.rarely(3) {
+        let frame = &mut whole.frame;
+        frame.blocks = 1 + input.below(packed::FRAME_BLOCKS_MAX) as u8;
+        frame.len = 1 + input.below(usize::from(frame.blocks) * BLOCK_SIZE - 1) as u32;
+        if input.flag() {
+            frame.codec = *input.pick(&[Codec::Lz4, Codec::Zstd]);
+            frame.crc = input.u32();
+            whole.addr = data_addr(sample, input);
+            whole.unit = input.u8();
+        }
+        whole.blocks = frame.blocks;
+    }
+    let skip = input.below(whole.blocks.into()) as u64;
+    whole.part(skip, 1 + input.below(usize::from(whole.blocks)) as u64)
+}
+
+/// A part of a frame that a file has, where the file may have it.
+fn map_part(sample: &Sample, input: &mut Input<'_>) -> Op {
+    let (owner, block, known) = *input.pick(&sample.packed);
+    let (first, _) = known.frame_at(block).unwrap_or_default();
+    let part = known.whole().part(
+        input.below(known.frame.blocks.into()) as u64,
+        1 + input.below(known.frame.blocks.into()) as u64,
+    );
+    Op::Map {
+        ino: if input.rarely(8) {
+            ino(sample, input)
+        } else {
+            owner
+        },
+        block: first + u64::from(part.skip),
+        extent: Extent::Packed(part),
+    }
+}
+
 fn op(sample: &Sample, input: &mut Input<'_>) -> Op {
-    match input.u8() % 11 {
+    match input.u8() % 12 {
         0 | 1 => {
             let ino = ino(sample, input);
             let value = inode(sample, input).encode();
@@ -315,6 +354,7 @@ fn op(sample: &Sample, input: &mut Input<'_>) -> Op {
         9 => Op::Lot {
             end: input.number(),
         },
+        10 => map_part(sample, input),
         _ => Op::Touch {
             ino: ino(sample, input),
             set: Touch {

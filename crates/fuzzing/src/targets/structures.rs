@@ -1,5 +1,6 @@
 //! Decoders of single structures. What decodes is encoded and decoded again, and must be the same.
 
+use persimmon_format::compression::{Codec, Compression};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, HEADER_LEN, Kind};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
@@ -165,6 +166,7 @@ pub fn value(bytes: &[u8]) {
     if let Some(key) = bytes.first_chunk() {
         assert_eq!(&Key::from_bytes(key).to_bytes(), key);
     }
+    decompress(bytes);
     let _ = Extent::peek_blocks(bytes);
     let Ok(extent) = Extent::decode(bytes) else {
         return;
@@ -174,7 +176,13 @@ pub fn value(bytes: &[u8]) {
     match &extent {
         Extent::Compressed(bytes) => drop(packed::decompress(bytes)),
         Extent::Packed(packed) => {
-            assert!((1..=2).contains(&packed.span()) && packed.pack_units().0 <= 256);
+            let (len, blocks) = (packed.frame.len as usize, usize::from(packed.frame.blocks));
+            assert!(len < blocks * BLOCK_SIZE && blocks <= packed::FRAME_BLOCKS_MAX);
+            assert!(packed.span() as usize <= blocks + 1);
+            assert!(packed.skip + packed.blocks <= packed.frame.blocks && packed.blocks > 0);
+            let whole = packed.stored(blocks as u64);
+            assert_eq!(whole.units, packed.frame.pack_units());
+            assert!(packed.stored(packed.blocks.into()).units <= whole.units);
             let _ = packed.content(bytes);
         }
         _ => {}
@@ -182,8 +190,19 @@ pub fn value(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     for _ in 0..3 {
         let (skip, take) = (input.number(), input.number());
+        let _ = extent.fits_at(skip);
         let part = extent.part(skip, take);
         assert!(part.blocks() <= extent.blocks() && part.sectors() <= extent.sectors());
+    }
+}
+
+/// The bytes of a frame: its first byte chooses how it was compressed, and how many blocks it gives.
+fn decompress(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let codec = *input.pick(&[Codec::Lz4, Codec::Zstd]);
+    let blocks = 1 + input.below(packed::FRAME_BLOCKS_MAX);
+    if let Some(content) = codec.decompress(input.rest(), blocks) {
+        assert_eq!(content.len(), blocks * BLOCK_SIZE);
     }
 }
 
@@ -202,7 +221,17 @@ pub fn value_seeds() -> Vec<Vec<u8>> {
     values.sort_by_key(|value| (value.len(), value.clone()));
     values.dedup();
     let step = values.len().div_ceil(200).max(1);
-    values.into_iter().step_by(step).collect()
+    let mut seeds: Vec<Vec<u8>> = values.into_iter().step_by(step).collect();
+    // And compressed frames.
+    for (first, compression) in (0u8..).zip([Compression::Lz4, Compression::Zstd(3)]) {
+        for blocks in [1u8, 3] {
+            let content = b"some content. ".repeat(300 * usize::from(blocks));
+            let content = &content[..usize::from(blocks) * BLOCK_SIZE];
+            let compressed = compression.compress(content, BLOCK_SIZE);
+            seeds.extend(compressed.map(|(_, bytes)| [&[first, blocks - 1], &bytes[..]].concat()));
+        }
+    }
+    seeds
 }
 
 pub fn record(bytes: &[u8]) {

@@ -10,7 +10,7 @@ use persimmon_engine::{FormatOptions, Intent, Options, Task, Volume};
 use persimmon_format::inode::{Inode, ROOT, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
 use persimmon_format::{
-    Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, VolumeKey, ZoneId, envelope,
+    Addr, BLOCK_SIZE, Compression, DeviceId, Ino, Key, KeyKind, VolumeKey, ZoneId, envelope,
 };
 use persimmon_inspect::dump::{Dump, FooterDump, MatRow, Target, dump};
 use persimmon_inspect::{CheckOptions, Inspector, Report, Severity, check};
@@ -65,6 +65,25 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
             state as u8
         })
         .collect()
+}
+
+/// Content that compresses to a bit more than half, and that no two blocks share.
+pub fn text(seed: u64, len: usize) -> Vec<u8> {
+    let noise = content(seed, len);
+    let twice = noise.chunks_exact(64).flat_map(|some| some.repeat(2));
+    twice.take(len).collect()
+}
+
+/// Makes a file whose content is compressed.
+pub fn add_compressed(volume: &Volume, parent: Ino, name: &str, compression: Compression) -> Ino {
+    let ino = add(volume, parent, name, FILE);
+    change(volume, |tx| {
+        let mut inode = tx.inode(ino)?.unwrap();
+        inode.compression = Compression::stored(Some(compression));
+        tx.put_inode(ino, &inode);
+        Ok(())
+    });
+    ino
 }
 
 /// Makes an inode with a name in `parent`, as the layer above the engine would.
@@ -183,6 +202,20 @@ pub fn populate(volume: &Volume) -> Vec<Ino> {
                 .unwrap();
             volume.sync_file(packed).unwrap();
         }
+        let compression = [Compression::Zstd(3), Compression::Lz4][depth % 2];
+        let frames = add_compressed(volume, parent, "frames", compression);
+        let write = |at: u64, blocks: usize| {
+            let bytes = text(at + 1, blocks * BLOCK_SIZE);
+            let at = at * BLOCK_SIZE as u64;
+            volume.write(frames, at, &bytes, now(2)).unwrap();
+            volume.sync_file(frames).unwrap();
+        };
+        write(0, 20);
+        // One frame is left in two parts, of one there is only the middle, and nothing of another.
+        write(5, 1);
+        write(8, 1);
+        write(11, 5);
+        files.push(frames);
         add_symlink(volume, parent, "link", "../somewhere");
         add_xattr(volume, parent, "user.note", b"of a directory");
         add_xattr(volume, files[depth], "user.note", b"of a file");
