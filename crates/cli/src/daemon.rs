@@ -10,7 +10,7 @@ use persimmon::internal::Opened;
 use persimmon::internal::device::drive::Kind;
 use persimmon::internal::device::{DeviceError, Drive, Hold, OpenOptions};
 use persimmon::internal::engine::{RecoveryReport, Volume};
-use persimmon::{EngineOptions, Filesystem, OnError, Options, SystemClock, VfsOptions};
+use persimmon::{AllCores, EngineOptions, Filesystem, OnError, Options, SystemClock, VfsOptions};
 use persimmon_fuse::fuseblk::{Fuseblk, FuseblkError};
 use persimmon_fuse::{Closing, End, Latencies, Mount, MountOptions, Stopper};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -286,6 +286,7 @@ impl Daemon {
         let mut engine = EngineOptions {
             fsync: self.options.fsync,
             compression: self.options.compression,
+            parallel: Arc::new(AllCores),
             barrier: self.options.barrier,
             ..Default::default()
         };

@@ -47,7 +47,8 @@ pub use fair_lock::{FairGuard, FairLock};
 pub use losses::{Loss, Losses};
 pub use meta::{Intent, Transaction, View};
 pub use options::{
-    Barrier, CleaningOptions, FormatOptions, FormatOptionsError, FsyncOrder, Options,
+    Barrier, CleaningOptions, FormatOptions, FormatOptionsError, FsyncOrder, Options, Parallel,
+    Serial,
 };
 pub use rebuild::Rebuild;
 pub use reclaim::{CleanState, CleanStep};

@@ -1,5 +1,7 @@
 //! Settings of a volume: those fixed when it is made, and those of one opening.
 
+use std::sync::Arc;
+
 use persimmon_device::Geometry;
 use persimmon_format::Compression;
 use persimmon_format::inode::Timestamp;
@@ -170,6 +172,22 @@ pub enum Barrier {
     Off,
 }
 
+/// How whoever opens a volume runs things side by side. The engine has no threads of its own.
+pub trait Parallel: std::fmt::Debug + Send + Sync {
+    /// Runs jobs 0 to `jobs` - 1, in any order, and returns when all of them are done.
+    fn run(&self, jobs: usize, job: &(dyn Fn(usize) + Sync));
+}
+
+/// One after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Serial;
+
+impl Parallel for Serial {
+    fn run(&self, jobs: usize, job: &(dyn Fn(usize) + Sync)) {
+        (0..jobs).for_each(job);
+    }
+}
+
 /// How to open a volume. Every bound on memory is here.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -202,6 +220,8 @@ pub struct Options {
     /// How files are compressed that were told nothing ([`Inode::compression`](persimmon_format::inode::Inode::compression)). Only on
     /// volumes with the feature [`FRAMES`](persimmon_format::zone_header::FRAMES).
     pub compression: Compression,
+    /// How frames are compressed side by side.
+    pub parallel: Arc<dyn Parallel>,
     /// How fsync goes.
     pub fsync: FsyncOrder,
     /// When the device is flushed.
@@ -250,6 +270,7 @@ impl Default for Options {
             large_zone_blocks: 1 << 17,
             checkpoint_due_percent: 75,
             compression: Compression::None,
+            parallel: Arc::new(Serial),
             fsync: FsyncOrder::default(),
             barrier: Barrier::default(),
             cleaning: CleaningOptions::default(),

@@ -73,6 +73,7 @@
 //! # }
 //! ```
 
+mod all_cores;
 mod background;
 mod clock;
 mod copy;
@@ -107,6 +108,7 @@ pub mod vfs {
     pub use persimmon_vfs::*;
 }
 
+pub use all_cores::AllCores;
 pub(crate) use background::Background;
 pub use background::CommitInterval;
 pub use clock::SystemClock;

@@ -14,7 +14,8 @@ use persimmon_vfs::{Clock, Compression, Vfs};
 
 use crate::kept::{Keeper, Place, draw_opening, replay::replay};
 use crate::{
-    Background, CommitInterval, EngineOptions, Error, Filesystem, Result, SystemClock, VfsOptions,
+    AllCores, Background, CommitInterval, EngineOptions, Error, Filesystem, Result, SystemClock,
+    VfsOptions,
 };
 
 /// Size of an image for metadata where none is given, bytes: at least.
@@ -152,6 +153,7 @@ impl Default for Options {
         Options {
             engine: EngineOptions {
                 compression: Compression::Lz4,
+                parallel: Arc::new(AllCores),
                 ..EngineOptions::default()
             },
             vfs: VfsOptions::default(),

@@ -1,13 +1,17 @@
 //! Compression of what is written back. A file's blocks are compressed in frames that begin at multiples of their length in the file, so
 //! that who writes it again from one end to the other leaves no parts of frames. It happens before anything is placed, under no lock.
 
+use std::collections::BTreeMap;
+
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::inode::{FLAG_PREALLOCATED, Inode};
 use persimmon_format::{Compression, Ino};
+use persimmon_sync::Mutex;
 
 use super::FileData;
+use crate::options::Parallel;
 use crate::placement::{Compressed, packed_runs};
-use crate::zones::{Life, Lives, Run};
+use crate::zones::{Life, Lives, Run, Stream};
 
 /// Blocks that somebody waits for are compressed from so many on: with fewer, hardly a block is saved.
 const SYNCED_BLOCKS_MIN: u64 = 4;
@@ -16,74 +20,101 @@ const PROBED_BLOCKS_MIN: usize = 4;
 /// What a probed block may take, of each 16 bytes.
 const PROBED_BYTES_OF_16: usize = 15;
 
-/// Blocks of one stream, sorted out by how they are stored.
-#[derive(Default)]
-pub(super) struct StreamRuns {
-    whole: Vec<Run>,
-    frames: Vec<Compressed>,
-    lives: Lives,
+/// Blocks of a file that follow each other, and how they are to be compressed.
+pub(super) struct Compressible {
+    pub(super) ino: Ino,
+    /// The first of them in the file.
+    pub(super) first: u64,
+    pub(super) data: Buffer,
+    pub(super) compression: Compression,
+    pub(super) life: Life,
 }
 
-impl StreamRuns {
-    /// Adds blocks as they are.
-    pub(super) fn add_whole(&mut self, run: Run) {
-        self.whole.push(run);
+impl Compressible {
+    /// Ranges of blocks that are compressed together: they end at multiples of `frame_blocks_max` in the file.
+    fn frames(&self, frame_blocks_max: usize) -> impl Iterator<Item = (usize, usize)> {
+        let (first, blocks) = (self.first, self.data.blocks() as usize);
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let start = at;
+            let within = ((first + start as u64) % frame_blocks_max as u64) as usize;
+            at = blocks.min(start + frame_blocks_max - within);
+            (start < at).then_some((start, at))
+        })
     }
 
-    /// Adds blocks of a file from `first` on: compressed where that is worth it.
-    pub(super) fn add_compressed(
-        &mut self,
-        ino: Ino,
-        first: u64,
-        data: &Buffer,
-        (compression, frame_blocks_max): (Compression, usize),
-        life: Life,
-    ) {
-        let blocks = data.blocks() as usize;
-        // Those before `at` that are not added yet are stored as they are.
-        let (mut whole_from, mut at) = (0, 0);
-        while at < blocks {
-            let start = first + at as u64;
-            let to_boundary = frame_blocks_max - start as usize % frame_blocks_max;
-            let end = blocks.min(at + to_boundary);
-            let content = data.get(at * BLOCK_SIZE..end * BLOCK_SIZE);
-            let content = content.filter(|content| looks_compressible(content));
-            let frame =
-                content.and_then(|content| Compressed::of(ino, start, content, compression));
-            if let Some(frame) = frame {
-                self.add_range(ino, first, data, (whole_from, at), life);
-                whole_from = end;
-                self.lives.add(life, (end - at) as u64);
-                self.frames.push(frame);
+    fn compress(&self, (from, to): (usize, usize)) -> Option<Compressed> {
+        let content = self.data.get(from * BLOCK_SIZE..to * BLOCK_SIZE)?;
+        let block = self.first + from as u64;
+        looks_compressible(content)
+            .then(|| Compressed::of(self.ino, block, content, self.compression))?
+    }
+
+    fn run(&self, (from, to): (usize, usize)) -> Run {
+        let data = self.data.slice(from..to);
+        Run::of(self.ino, self.first + from as u64, data, self.life)
+    }
+}
+
+/// Blocks of one stream.
+#[derive(Default)]
+pub(super) struct StreamBlocks {
+    /// Those that are stored as they are.
+    pub(super) whole: Vec<Run>,
+    pub(super) compressible: Vec<Compressible>,
+}
+
+/// Blocks of a batch, by their streams.
+pub(super) type Streams = BTreeMap<Stream, StreamBlocks>;
+
+/// Compresses what is worth it, and makes runs of everything.
+pub(super) fn into_runs(
+    streams: Streams,
+    parallel: &dyn Parallel,
+    (frame_blocks_max, run_blocks_max): (usize, usize),
+) -> BTreeMap<Stream, Vec<Run>> {
+    let frames_of = |blocks: &Compressible| blocks.frames(frame_blocks_max).collect::<Vec<_>>();
+    let all = streams.values().flat_map(|stream| &stream.compressible);
+    let jobs: Vec<(&Compressible, (usize, usize))> = all
+        .flat_map(|blocks| frames_of(blocks).into_iter().map(move |at| (blocks, at)))
+        .collect();
+    let done: Vec<Mutex<Option<Compressed>>> = jobs.iter().map(|_| Mutex::default()).collect();
+    parallel.run(jobs.len(), &|job| {
+        if let (Some((blocks, at)), Some(done)) = (jobs.get(job), done.get(job)) {
+            *done.lock() = blocks.compress(*at);
+        }
+    });
+    let mut done = done.into_iter().map(Mutex::into_inner);
+    let of_stream = |blocks: &StreamBlocks| {
+        let (mut whole, mut frames) = (Vec::new(), Vec::new());
+        let mut lives = Lives::default();
+        for blocks in &blocks.compressible {
+            // What does not compress stays in runs as long as they were.
+            let mut whole_from = 0;
+            for (from, to) in blocks.frames(frame_blocks_max) {
+                if let Some(frame) = done.next().flatten() {
+                    if whole_from < from {
+                        whole.push(blocks.run((whole_from, from)));
+                    }
+                    whole_from = to;
+                    lives.add(blocks.life, (to - from) as u64);
+                    frames.push(frame);
+                }
             }
-            at = end;
+            if whole_from < blocks.data.blocks() as usize {
+                whole.push(blocks.run((whole_from, blocks.data.blocks() as usize)));
+            }
         }
-        self.add_range(ino, first, data, (whole_from, blocks), life);
-    }
-
-    fn add_range(
-        &mut self,
-        ino: Ino,
-        first: u64,
-        data: &Buffer,
-        (from, to): (usize, usize),
-        life: Life,
-    ) {
-        if from < to {
-            let run = Run::of(ino, first + from as u64, data.slice(from..to), life);
-            self.add_whole(run);
-        }
-    }
-
-    /// As runs that can be placed.
-    pub(super) fn into_runs(self, run_blocks_max: usize) -> Vec<Run> {
-        let mut runs = self.whole;
-        if let Some(life) = self.lives.mean() {
-            let frames: Vec<&Compressed> = self.frames.iter().collect();
-            runs.extend(packed_runs(&frames, life, run_blocks_max));
-        }
-        runs
-    }
+        let frames: Vec<&Compressed> = frames.iter().collect();
+        let life = lives.mean().unwrap_or_default();
+        whole.extend(packed_runs(&frames, life, run_blocks_max));
+        whole
+    };
+    let compressed: Vec<Vec<Run>> = streams.values().map(of_stream).collect();
+    let streams = streams.into_iter().zip(compressed);
+    streams
+        .map(|((stream, blocks), runs)| (stream, [blocks.whole, runs].concat()))
+        .collect()
 }
 
 impl FileData {
@@ -120,6 +151,7 @@ fn looks_compressible(content: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Serial;
     use persimmon_device::BufferMut;
 
     fn noise(seed: u64) -> [u8; BLOCK_SIZE] {
@@ -147,36 +179,43 @@ mod tests {
         data.freeze()
     }
 
-    fn sorted(first: u64, data: &Buffer) -> StreamRuns {
-        let mut sorted = StreamRuns::default();
-        let how = (Compression::Lz4, 32);
-        sorted.add_compressed(Ino(20), first, data, how, Life::default());
-        sorted
+    /// The runs of blocks of one file, in frames of up to 32.
+    fn runs(first: u64, data: Buffer) -> Vec<Run> {
+        let blocks = Compressible {
+            ino: Ino(20),
+            first,
+            data,
+            compression: Compression::Lz4,
+            life: Life::default(),
+        };
+        let stream = StreamBlocks {
+            whole: Vec::new(),
+            compressible: vec![blocks],
+        };
+        let streams = Streams::from([(Stream::Metadata, stream)]);
+        let runs = into_runs(streams, &Serial, (32, 256));
+        runs.into_values().flatten().collect()
     }
 
     #[test]
     fn frames_end_at_multiples_of_their_length() {
-        let sorted = sorted(5, &content(100, 100));
-        assert!(sorted.whole.is_empty());
-        let frames: Vec<_> = sorted
-            .frames
+        let runs = runs(5, content(100, 100));
+        let frames: Vec<_> = runs
             .iter()
-            .map(|frame| (frame.block, frame.frame.blocks))
+            .flat_map(|run| &run.packed)
+            .map(|frame| (frame.file_block, frame.frame.blocks))
             .collect();
         assert_eq!(frames, [(5, 27), (32, 32), (64, 32), (96, 9)]);
-        let all: u64 = sorted.into_runs(256).iter().map(Run::file_blocks).sum();
-        assert_eq!(all, 100);
+        assert_eq!(runs.iter().map(Run::file_blocks).sum::<u64>(), 100);
     }
 
     #[test]
     fn what_does_not_compress_stays_in_long_runs() {
-        let sorted = sorted(0, &content(32, 160));
-        assert_eq!(sorted.frames.len(), 1);
-        let whole: Vec<_> = sorted
-            .whole
+        let runs = runs(0, content(32, 160));
+        let runs: Vec<_> = runs
             .iter()
-            .map(|run| (run.file_block, run.data.blocks()))
+            .map(|run| (run.file_block, run.file_blocks(), run.packed.len()))
             .collect();
-        assert_eq!(whole, [(32, 128)]);
+        assert_eq!(runs, [(32, 128, 0), (0, 32, 1)]);
     }
 }

@@ -15,7 +15,7 @@ use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Lifetime, Lsn};
 
 use super::FileData;
-use super::compress::StreamRuns;
+use super::compress::{self, Compressible, Streams};
 use super::files::File;
 use super::growth::Growth;
 use super::staged::{Staged, Times};
@@ -274,8 +274,7 @@ impl FileData {
     /// What of a batch lies in the tree, and the runs of all else, by stream.
     fn sort_out(&self, batch: &[BatchFile], mode: Mode) -> Result<(Vec<Mapping>, Runs)> {
         let mut mappings = Vec::new();
-        let mut streams: BTreeMap<Stream, StreamRuns> = BTreeMap::new();
-        let frame_blocks_max = self.store.frame_blocks_max();
+        let mut streams = Streams::new();
         for member in batch {
             let inode = self.store.view::<_, Error>(|view| view.inode(member.ino))?;
             let inode = inode.unwrap_or_default();
@@ -318,22 +317,24 @@ impl FileData {
                         None => self.inferred_stream(ino, *block, sent_blocks as u64, mode)?,
                     };
                     let data = data.slice(0..sent_blocks);
-                    let runs = streams.entry(stream).or_default();
+                    let blocks = streams.entry(stream).or_default();
                     if let Some(compression) = compression {
-                        let how = (compression, frame_blocks_max);
-                        runs.add_compressed(ino, *block, &data, how, life);
+                        blocks.compressible.push(Compressible {
+                            ino,
+                            first: *block,
+                            data,
+                            compression,
+                            life,
+                        });
                     } else {
-                        runs.add_whole(Run::of(ino, *block, data, life));
+                        blocks.whole.push(Run::of(ino, *block, data, life));
                     }
                 }
             }
         }
-        let run_blocks_max = self.store.run_blocks_max();
-        let runs = streams
-            .into_iter()
-            .map(|(stream, runs)| (stream, runs.into_runs(run_blocks_max)))
-            .collect();
-        Ok((mappings, runs))
+        let blocks_max = (self.store.frame_blocks_max(), self.store.run_blocks_max());
+        let parallel = &*self.store.options.parallel;
+        Ok((mappings, compress::into_runs(streams, parallel, blocks_max)))
     }
 
     fn write_and_map(&self, batch: &[BatchFile], mut mode: Mode) -> Result<WrittenBack> {
