@@ -13,7 +13,7 @@ use persimmon_engine::{Error, Intent, Options, Progress, Seek, Task, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::packed::{FrameTally, PackUnits};
 use persimmon_format::table::Role;
-use persimmon_format::{Compression, Ino, Key, KeyKind, ZoneId};
+use persimmon_format::{Compression, Ino, Key, KeyKind, Lifetime, ZoneId};
 use persimmon_sim::{SimConfig, SimDevice};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -172,22 +172,62 @@ fn what_is_left_of_a_frame_takes_no_more_than_its_blocks() {
     let inode = volume.attr(ino).unwrap().unwrap();
     assert_eq!(inode.sectors, 4 * 8);
     volume.sync().unwrap();
-    let in_use: Vec<ZoneId> = volume
-        .zones()
-        .iter()
-        .filter(|zone| zone.entry.role == Role::Data && zone.entry.valid > 0)
-        .map(|zone| zone.zone)
-        .collect();
-    volume.empty_zones(&in_use).unwrap();
+    let volume = move_all(&device, volume);
     check_counts(&volume);
-    for zone in in_use {
-        let status = volume.zones()[zone.0 as usize];
-        assert_eq!(status.entry.valid, 0, "{status:?}");
-    }
     for frame in 0..4 {
         let at = (frame * 32 + 7) * BLOCK;
         assert_eq!(read(&volume, ino, at, BLOCK), noise(frame as u64, BLOCK));
     }
+}
+
+/// Has everything moved that is there. What is being filled is not: so the volume is opened anew.
+fn move_all(device: &Arc<SimDevice>, volume: Volume) -> Volume {
+    volume.close().unwrap();
+    drop(volume);
+    let volume = open(device, Compression::Lz4);
+    let places = |volume: &Volume| -> Vec<_> {
+        let extents = extents(volume);
+        extents.iter().filter_map(|(.., at)| at.addr()).collect()
+    };
+    let before = places(&volume);
+    let zones = volume.zones();
+    let in_use = zones
+        .iter()
+        .filter(|zone| zone.entry.role == Role::Data && zone.entry.valid > 0);
+    let in_use: Vec<ZoneId> = in_use.map(|zone| zone.zone).collect();
+    volume.empty_zones(&in_use).unwrap();
+    let after = places(&volume);
+    assert!(after.iter().all(|addr| !before.contains(addr)));
+    volume
+}
+
+/// Of the first only the end is left. Both are moved together.
+#[test]
+fn two_frames_may_begin_at_one_block() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::Lz4);
+    let ino = create(&volume).unwrap();
+    // Told the same lifetime, both go to the same zone.
+    let write = |data: &[u8]| {
+        let hint = Some(Lifetime::Medium);
+        let written = volume.write_hinted(ino, 0, data, NOW, hint).unwrap();
+        assert_eq!(written, data.len());
+        volume.sync().unwrap();
+    };
+    let mut content = text(1, 32 * BLOCK);
+    write(&content);
+    let other = text(2, 8 * BLOCK);
+    content[..other.len()].copy_from_slice(&other);
+    write(&other);
+    let extents = extents(&volume);
+    let frames: Vec<_> = extents
+        .iter()
+        .filter_map(|(.., extent)| extent.addr())
+        .collect();
+    assert!(frames[0].zone() == frames[1].zone(), "{frames:?}");
+    let volume = move_all(&device, volume);
+    assert!(read(&volume, ino, 0, content.len()) == content);
+    check_counts(&volume);
 }
 
 #[test]

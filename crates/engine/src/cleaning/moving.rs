@@ -1,21 +1,18 @@
 //! Moving: reads the live extents of a victim, writes them elsewhere, and maps them to their new place.
 
-use std::collections::HashMap;
-
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{CompressedFrame, Packed};
+use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
 use persimmon_format::{Addr, Compression, Ino, checksum};
 
 use super::Cleaner;
 use crate::error::Result;
-use crate::invariant::invariant;
 use crate::meta::Transaction;
 use crate::meta::extents::{self, MappedExtent};
 use crate::placement::{Compressed, Exchange, Places, Placing, packed_runs};
 use crate::statistics::add;
-use crate::zones::{Life, Placed, Run, Stream};
+use crate::zones::{Life, MovedFrom, Placed, Run, Stream};
 
 /// Garbage that is read along, where that makes two reads one: a command costs a drive about as much as
 /// so many blocks more.
@@ -162,14 +159,7 @@ impl Cleaner {
             }
             moving.add(loaded, life, self.store.frame_blocks_max());
         }
-        let Moving {
-            mut sources,
-            whole,
-            mut runs,
-            frames,
-        } = moving;
-        // Of a frame parts may be left, and others lie between them.
-        sources.sort_by_key(|(ino, block, _)| (*ino, *block));
+        let Moving { mut runs, frames } = moving;
         let frames: Vec<&Compressed> = frames.iter().collect();
         runs.extend(packed_runs(&frames, life, self.store.run_blocks_max()));
         if runs.is_empty() {
@@ -180,47 +170,21 @@ impl Cleaner {
         let result = self
             .placement
             .place_now(stream, Placing::Moved, runs, &mut places);
-        // What was placed is all of a compressed frame, or a part of a source.
-        let source = |ino: Ino, block: u64, to: &Extent| {
-            if let Extent::Packed(to) = to
-                && let Some(from) = whole.get(&(ino, block, to.frame))
-            {
-                return Some(Extent::Packed(*from));
-            }
-            let at = sources
-                .partition_point(|(of, start, _)| (*of, *start) <= (ino, block))
-                .checked_sub(1)?;
-            let (of, start, extent) = sources.get(at)?;
-            let skip = block.checked_sub(*start)?;
-            (*of == ino).then(|| extent.part(skip, to.blocks()))
-        };
-        let placed: Vec<_> = places.placed.iter().flat_map(Placed::extents).collect();
-        for part in placed.chunks(self.store.transaction_ops_max()) {
-            let moves: Vec<_> = part
-                .iter()
-                .filter_map(|(ino, block, to)| {
-                    let (ino, block) = (*ino, *block);
-                    let from = source(ino, block, to)?;
-                    let to = to.clone();
-                    Some(Exchange {
-                        ino,
-                        block,
-                        from,
-                        to,
-                    })
-                })
-                .collect();
-            invariant!(
-                self.store.media.alarm,
-                moves.len() == part.len(),
-                "{} moved runs belong to no live extent",
-                part.len() - moves.len()
-            );
+        let moves = places.placed.iter().flat_map(Placed::moves);
+        let moves: Vec<Exchange> = moves
+            .map(|(ino, block, from, to)| Exchange {
+                ino,
+                block,
+                from,
+                to,
+            })
+            .collect();
+        for moves in moves.chunks(self.store.transaction_ops_max()) {
             let is_packed = |moved: &Exchange| matches!(moved.to, Extent::Packed(_));
             let moved = if sound && (self.store.has_frames() || !moves.iter().any(is_packed)) {
-                self.store.change(None, |tx| remap(tx, &moves))?.0
+                self.store.change(None, |tx| remap(tx, moves))?.0
             } else {
-                self.placement.exchange(&moves)?
+                self.placement.exchange(moves)?
             };
             add(&self.store.media.counters.blocks_moved, moved);
         }
@@ -231,10 +195,6 @@ impl Cleaner {
 /// Live extents that are moved together.
 #[derive(Default)]
 struct Moving {
-    /// What the files have of those that are written anew.
-    sources: Vec<(Ino, u64, Extent)>,
-    /// Compressed frames that move as they are, by the file blocks that they were written for: others may lie in these by now.
-    whole: HashMap<(Ino, u64, CompressedFrame), Packed>,
     runs: Vec<Run>,
     frames: Vec<Compressed>,
 }
@@ -245,17 +205,15 @@ impl Moving {
             ino, block, frame, ..
         } = &loaded.extent;
         match frame {
-            Extent::Frame { crcs, .. } => {
-                self.sources.push((*ino, *block, frame.clone()));
-                self.runs.push(Run {
-                    ino: *ino,
-                    file_block: *block,
-                    data: loaded.blocks.clone(),
-                    crcs: crcs.clone(),
-                    packed: Vec::new(),
-                    life,
-                });
-            }
+            Extent::Frame { addr, crcs } => self.runs.push(Run {
+                ino: *ino,
+                file_block: *block,
+                data: loaded.blocks.clone(),
+                crcs: crcs.clone(),
+                packed: Vec::new(),
+                life,
+                from: Some(MovedFrom::Frame(*addr)),
+            }),
             Extent::Packed(packed) => self.add_packed(loaded, packed, life, frame_blocks_max),
             Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => {}
         }
@@ -286,27 +244,36 @@ impl Moving {
         };
         let Some(content) = content else {
             let (ino, block, bytes) = (*ino, *block, bytes.to_vec());
-            self.whole.insert((ino, block, packed.frame), *packed);
             self.frames.push(Compressed {
                 ino,
                 block,
                 frame: packed.frame,
                 bytes,
+                from: Some(*packed),
             });
             return;
         };
+        let compression = Compression::for_codec(packed.frame.codec);
         for part in parts {
-            self.sources.push((*ino, part.block, part.extent.clone()));
-            let skip = (part.block - block) as usize * BLOCK_SIZE;
-            let len = part.extent.blocks() as usize * BLOCK_SIZE;
+            let Extent::Packed(from) = part.extent else {
+                continue;
+            };
+            let skip = usize::from(from.skip) * BLOCK_SIZE;
+            let len = usize::from(from.blocks) * BLOCK_SIZE;
             let content = content.get(skip..skip + len).unwrap_or_default();
             let pieces = content.chunks(frame_blocks_max * BLOCK_SIZE);
-            let starts = (part.block..).step_by(frame_blocks_max);
-            for (start, piece) in starts.zip(pieces) {
-                let compression = Compression::for_codec(packed.frame.codec);
-                match Compressed::of(*ino, start, piece, compression) {
-                    Some(frame) => self.frames.push(frame),
-                    None => self.runs.push(Run::of(*ino, start, buffer(piece), life)),
+            for (piece, at) in pieces.zip((0..).step_by(frame_blocks_max)) {
+                let (ino, start) = (*ino, part.block + at);
+                let from = from.part(at, (piece.len() / BLOCK_SIZE) as u64);
+                match Compressed::of(ino, start, piece, compression) {
+                    Some(frame) => self.frames.push(Compressed {
+                        from: Some(from),
+                        ..frame
+                    }),
+                    None => self.runs.push(Run {
+                        from: Some(MovedFrom::Packed(from)),
+                        ..Run::of(ino, start, buffer(piece), life)
+                    }),
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Compressed frames on their way into packed runs.
 
 use persimmon_device::{BLOCK_SIZE, BufferMut};
-use persimmon_format::packed::{CompressedFrame, PackUnits};
+use persimmon_format::packed::{CompressedFrame, PackUnits, Packed};
 use persimmon_format::summary::PACKED_ENTRIES_MIN;
 use persimmon_format::{Compression, Ino};
 
@@ -14,6 +14,8 @@ pub(crate) struct Compressed {
     pub(crate) block: u64,
     pub(crate) frame: CompressedFrame,
     pub(crate) bytes: Vec<u8>,
+    /// What the file has of it now, where cleaning moves it.
+    pub(crate) from: Option<Packed>,
 }
 
 /// Of each 8 bytes a frame takes at most so many: with more, decompressing costs more than is won.
@@ -34,6 +36,7 @@ impl Compressed {
             block,
             frame: CompressedFrame::of(codec, blocks, &bytes),
             bytes,
+            from: None,
         })
     }
 }
@@ -55,6 +58,7 @@ pub(crate) fn packed_runs(frames: &[&Compressed], life: Life, run_blocks_max: us
                 file_block: next.block,
                 at: bytes.len() as u32,
                 frame: next.frame,
+                from: next.from,
             });
             bytes.extend_from_slice(&next.bytes);
             bytes.resize(end, 0);
@@ -71,6 +75,7 @@ pub(crate) fn packed_runs(frames: &[&Compressed], life: Life, run_blocks_max: us
             crcs: Vec::new(),
             packed,
             life,
+            from: None,
         });
     }
     runs

@@ -126,6 +126,7 @@ impl Placement {
                         block,
                         frame: CompressedFrame::of_block(&bytes),
                         bytes,
+                        from: None,
                     },
                 ));
             }

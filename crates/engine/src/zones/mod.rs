@@ -42,5 +42,5 @@ pub(crate) use retry::Tries;
 pub(crate) use stream::Stream;
 pub(crate) use table::{ZoneCut, Zones};
 pub(crate) use victims::VictimPolicy;
-pub(crate) use writer::{PackedFrame, Placed, Run, ZoneWriter};
+pub(crate) use writer::{MovedFrom, PackedFrame, Placed, Run, ZoneWriter};
 pub(crate) use zone_counts::ZoneCounts;

@@ -35,6 +35,38 @@ pub(crate) struct Run {
     /// blocks.
     pub(crate) packed: Vec<PackedFrame>,
     pub(crate) life: Life,
+    /// Where cleaning moves whole blocks from.
+    pub(crate) from: Option<MovedFrom>,
+}
+
+/// What a file has of blocks that cleaning moves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MovedFrom {
+    /// The same blocks from this one on.
+    Frame(Addr),
+    /// Blocks of a compressed frame, which move as they are when decompressed.
+    Packed(Packed),
+}
+
+impl MovedFrom {
+    /// What is left of it behind its first blocks.
+    fn behind(self, blocks: u32) -> MovedFrom {
+        match self {
+            MovedFrom::Frame(addr) => MovedFrom::Frame(addr.offset(blocks)),
+            MovedFrom::Packed(packed) => MovedFrom::Packed(packed.part(blocks.into(), u64::MAX)),
+        }
+    }
+
+    /// The extent that blocks with these checksums are in the file now.
+    fn extent(self, crcs: &[u32]) -> Extent {
+        match self {
+            MovedFrom::Frame(addr) => Extent::Frame {
+                addr,
+                crcs: crcs.to_vec(),
+            },
+            MovedFrom::Packed(packed) => Extent::Packed(packed.part(0, crcs.len() as u64)),
+        }
+    }
 }
 
 /// A compressed frame in a run.
@@ -45,6 +77,8 @@ pub(crate) struct PackedFrame {
     /// First byte in the run.
     pub(crate) at: u32,
     pub(crate) frame: CompressedFrame,
+    /// What the file has now of what cleaning moves.
+    pub(crate) from: Option<Packed>,
 }
 
 impl PackedFrame {
@@ -84,6 +118,7 @@ impl Run {
             crcs,
             packed: Vec::new(),
             life,
+            from: None,
         }
     }
 
@@ -134,6 +169,7 @@ impl Run {
             crcs: self.crcs.split_off(at.min(self.crcs.len())),
             packed,
             life: self.life,
+            from: self.from.map(|from| from.behind(blocks)),
         };
         self.data = self.data.slice(0..at);
         rest
@@ -199,6 +235,17 @@ impl Placed {
             (frame.ino, frame.file_block, Extent::Packed(packed))
         });
         whole.into_iter().chain(packed)
+    }
+
+    /// What cleaning moved here: files, their blocks, the extents that they have and those that they are to have.
+    pub(crate) fn moves(&self) -> impl Iterator<Item = (Ino, u64, Extent, Extent)> {
+        let run = &self.run;
+        let whole = run.from.map(|from| from.extent(&run.crcs));
+        let packed = run.packed.iter().filter_map(|frame| frame.from);
+        let from = whole.into_iter().chain(packed.map(Extent::Packed));
+        let to = self.extents();
+        to.zip(from)
+            .map(|((ino, block, to), from)| (ino, block, from, to))
     }
 }
 
