@@ -41,6 +41,7 @@ fn what_is_wrong_with_a_volume_has_a_number() {
             reserve_basis_points_plus_one: reserve,
             copies,
             force: 0,
+            compression: std::ptr::null(),
         };
         let errno = unsafe { persimmon_create(text(&path).as_ptr(), &options) };
         (errno, message())
@@ -160,6 +161,7 @@ fn options_of_a_newer_header_are_refused_where_they_say_anything() {
                 staging_bytes: 0,
                 commit_milliseconds: 0,
                 read_cache_bytes: 0,
+                compression: std::ptr::null(),
             },
             added,
         };
@@ -190,6 +192,7 @@ fn options_that_cannot_be_are_refused() {
             staging_bytes,
             commit_milliseconds: 0,
             read_cache_bytes: 0,
+            compression: std::ptr::null(),
         };
         let mut fs = null_mut();
         let errno = unsafe { persimmon_open(image.as_ptr(), &options, &mut fs) };

@@ -19,6 +19,7 @@ pub fn made(image: &Path) -> CString {
         reserve_basis_points_plus_one: 0,
         copies: 0,
         force: 0,
+        compression: std::ptr::null(),
     };
     assert_eq!(unsafe { persimmon_create(image.as_ptr(), &options) }, 0);
     image

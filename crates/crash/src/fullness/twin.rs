@@ -18,10 +18,33 @@ pub(super) enum Block {
     Pattern(u64),
 }
 
+/// Blocks of numbers from here on compress, most of them.
+pub(super) const COMPRESSIBLE_FROM: u64 = 1 << 60;
+
+/// Fills blocks: the first from `number`, the next from the number after it. Of three neighbours of those that compress some are
+/// all noise, some half, and some much the same from one end to the other.
+pub(super) fn fill(blocks: &mut [u8], number: u64) {
+    pattern::fill(blocks, number);
+    if number < COMPRESSIBLE_FROM {
+        return;
+    }
+    for (block, number) in blocks.chunks_mut(BLOCK_SIZE).zip(number..) {
+        match number / 8 % 3 {
+            0 => {}
+            1 => block[BLOCK_SIZE / 2..].fill(number as u8),
+            _ => block[64..].fill(number as u8),
+        }
+    }
+}
+
 impl Block {
-    /// Writing it takes space.
+    /// Writing it takes space: what is compressed gives back less than its next content may need.
     pub fn takes_space(self) -> bool {
-        self == Block::Hole
+        match self {
+            Block::Hole => true,
+            Block::Reserved => false,
+            Block::Pattern(number) => number >= COMPRESSIBLE_FROM,
+        }
     }
 }
 
@@ -76,7 +99,7 @@ impl Content {
                 let mut bytes = vec![0; blocks.len() * BLOCK_SIZE];
                 for (block, to) in blocks.iter().zip(bytes.chunks_mut(BLOCK_SIZE)) {
                     if let Block::Pattern(number) = block {
-                        pattern::fill(to, *number);
+                        fill(to, *number);
                     }
                 }
                 bytes

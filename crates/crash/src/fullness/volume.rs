@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::{Error as EngineError, Options, Progress, Task, Volume};
+use persimmon_format::Compression;
 use persimmon_inspect::{CheckOptions, Severity};
 use persimmon_vfs::{
     AccessTimes, Allocate, Caller, Error, Handle, ROOT, RenameMode, SetAttr, StatFs, Vfs,
@@ -13,11 +14,11 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::small::Sizes;
-use super::twin::{Block, Content, File, Small, Twin};
+use super::twin::{Block, COMPRESSIBLE_FROM, Content, File, Small, Twin, fill};
 use super::{Report, shape};
 use crate::filesystem::WorkloadClock;
 use persimmon_sim::SimDevice;
-use persimmon_sim::device::{Sampled, pattern};
+use persimmon_sim::device::Sampled;
 
 /// Most blocks one call writes.
 const PIECE_BLOCKS: usize = 256;
@@ -93,9 +94,14 @@ const BY_TREE_FROM: u64 = 30_000_000;
 /// Those from here on are of few zones of usual size.
 const FEW_FROM: u64 = 50_000_000;
 
+/// Those from here on are those of seeds so much smaller, but for content that is compressed.
+const COMPRESSED_FROM: u64 = 100_000_000;
+
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let is_compressed = seed >= COMPRESSED_FROM;
+        let seed = seed % COMPRESSED_FROM;
         let family = match seed {
             ..SPLIT_FROM => shape::Family::Single,
             SPLIT_FROM..MANY_FROM => shape::Family::Split,
@@ -114,6 +120,14 @@ impl Subject {
             options,
             told,
         } = shape::draw(&mut rng, family, by_tree);
+        let options = Options {
+            compression: if is_compressed {
+                Compression::Lz4
+            } else {
+                Compression::None
+            },
+            ..options
+        };
         let by_tree = by_tree.then(|| Sizes::draw(&mut rng));
         let told = by_tree.map_or(told.clone(), |sizes| format!("{told}, {sizes}"));
         Ok(Subject {
@@ -122,7 +136,7 @@ impl Subject {
             options,
             twin: Twin::default(),
             rng,
-            next_pattern: 1,
+            next_pattern: if is_compressed { COMPRESSIBLE_FROM } else { 1 },
             operations: 0,
             told,
             split: family == shape::Family::Split,
@@ -375,7 +389,7 @@ impl Subject {
             let new = (from..from + count).filter(|block| before(*block).takes_space());
             let new = new.count();
             let mut bytes = vec![0; count * BLOCK_SIZE];
-            pattern::fill(&mut bytes, self.next_pattern);
+            fill(&mut bytes, self.next_pattern);
             let offset = (from * BLOCK_SIZE) as u64;
             let written = self.vfs.write(
                 file.ino,
