@@ -189,8 +189,11 @@ struct Mend<'a, 'd> {
 }
 
 impl Mend<'_, '_> {
-    /// What is as of an earlier checkpoint may name blocks that are another's by now.
-    fn is_older(&self, key: &Key) -> bool {
+    /// An extent may name blocks that are another's by now, or none: it is as of an earlier checkpoint, or changes are lost.
+    fn is_doubtful(&self, key: &Key, addr: Addr) -> bool {
+        if self.content.may_be_gone(addr.zone()) {
+            return true;
+        }
         let next = Key {
             item: key.item.saturating_add(1),
             ..*key
@@ -205,8 +208,8 @@ impl Mend<'_, '_> {
         content.scan(&mut |(key, value)| {
             if key.kind == KeyKind::EXTENT
                 && let Ok(extent) = Extent::decode(value)
-                && extent.addr().is_some()
-                && !self.is_older(&key)
+                && let Some(addr) = extent.addr()
+                && !self.is_doubtful(&key, addr)
             {
                 match extent {
                     Extent::Frame { addr, crcs } => {
@@ -256,12 +259,12 @@ impl Mend<'_, '_> {
     fn item(&mut self, key: Key, value: &[u8]) -> Result<()> {
         if key.kind == KeyKind::EXTENT
             && let Ok(extent) = Extent::decode(value)
-            && extent.addr().is_some()
-            && self.is_older(&key)
+            && let Some(addr) = extent.addr()
+            && self.is_doubtful(&key, addr)
         {
             return match extent {
-                Extent::Frame { addr, crcs } => self.older_frame(key, addr, &crcs),
-                extent => self.older_packed(key, &extent),
+                Extent::Frame { addr, crcs } => self.doubtful_frame(key, addr, &crcs),
+                extent => self.doubtful_packed(key, &extent),
             };
         }
         if key.kind == KeyKind::INODE
@@ -300,7 +303,7 @@ impl Mend<'_, '_> {
     }
 
     /// Of a frame that may be another's by now those blocks that are still what they should be.
-    fn older_frame(&mut self, key: Key, addr: Addr, crcs: &[u32]) -> Result<()> {
+    fn doubtful_frame(&mut self, key: Key, addr: Addr, crcs: &[u32]) -> Result<()> {
         let content = self.content;
         let blocks = content.read(addr, crcs);
         for ((block, crc), at) in blocks.into_iter().zip(crcs).zip(0u32..) {
@@ -319,7 +322,7 @@ impl Mend<'_, '_> {
         Ok(())
     }
 
-    fn older_packed(&mut self, key: Key, extent: &Extent) -> Result<()> {
+    fn doubtful_packed(&mut self, key: Key, extent: &Extent) -> Result<()> {
         if self.take((key.ino, key.item), extent) {
             return self.put(key, &extent.encode());
         }

@@ -7,7 +7,7 @@ mod support;
 use persimmon_format::table::Role;
 use persimmon_inspect::salvage::Source;
 use persimmon_salvage::Loss;
-use support::{Fs, Tree, assert_log_alone_lost, intact, recovered, tree};
+use support::{Fs, Tree, assert_log_alone_lost, assert_told, intact, recovered, tree};
 
 fn assert_same(truth: &Tree, copy: &Tree) {
     for (path, thing) in truth {
@@ -179,6 +179,7 @@ fn the_broken_volume_is_not_written_to() {
 fn what_cleaning_moved_since_the_checkpoint_is_found_where_it_is() {
     for reused in [false, true] {
         let mut fs = Fs::new(8);
+        fs.compresses = false;
         let mut files = fs.fill(20, 150);
         fs.churn(&mut files, 3000);
         fs.checkpoint();
@@ -200,6 +201,23 @@ fn what_cleaning_moved_since_the_checkpoint_is_found_where_it_is() {
         }
         assert_same(&truth, &copy);
     }
+}
+
+/// Cleaning compresses anew what is left of a frame: nothing tells then whether that is the same data. It is in `lost+found`,
+/// and of the file it is told as lost.
+#[test]
+fn what_cleaning_compressed_anew_is_told() {
+    let mut fs = Fs::new(8);
+    let mut files = fs.fill(20, 150);
+    fs.churn(&mut files, 3000);
+    fs.checkpoint();
+    let truth = fs.tree();
+    fs.clean_without_whole_checkpoints();
+    let (copy, _, losses) = recovered(&fs.without(&fs.zones(Role::Log)));
+    let copy = tree(&copy);
+    assert_told(&truth, &copy, &losses);
+    let (same, files) = intact(&truth, &copy);
+    assert!(same < files && same > files * 9 / 10, "{same} of {files}");
 }
 
 /// The journal goes on in a zone that is lost: what is left of the log has no gap, and nobody was told that changes may be

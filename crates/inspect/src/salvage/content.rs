@@ -10,7 +10,7 @@ use persimmon_format::inode::{Inode, ROOT};
 use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
-use persimmon_format::{Addr, Ino, Key, KeyKind, checksum};
+use persimmon_format::{Addr, Ino, Key, KeyKind, ZoneId, checksum};
 
 use super::forest::Instead;
 use super::names::{Entry, Node, Nodes, Placement};
@@ -18,6 +18,7 @@ use super::summaries::{self, StrayBlock};
 use super::{Rebuilt, Source, Stage};
 use crate::error::Result;
 use crate::state::State;
+use crate::volume::ZoneUse;
 
 /// An item of the tree.
 pub type Item<'a> = (Key, &'a [u8]);
@@ -41,6 +42,10 @@ pub struct Content<'r, 'd> {
     strays: BTreeMap<(Ino, u64), StrayBlock>,
     /// Records of the journal that could not be applied.
     records_bad: u64,
+    /// Changes are lost.
+    log_lost: bool,
+    /// The sequence of a zone that was in use when the tree was written.
+    tree_sequence: u64,
     /// The frame of the packed extent read last, and its content: what follows is often more of it.
     last_frame: RefCell<Option<(Packed, Option<Vec<u8>>)>>,
 }
@@ -62,11 +67,13 @@ impl<'d> Rebuilt<'d> {
             nodes: Nodes::default(),
             strays: BTreeMap::new(),
             records_bad,
+            log_lost: self.source == Source::Pages || self.journal_broken,
+            tree_sequence: self.tree_sequence(),
             last_frame: RefCell::default(),
         };
         content.read_nodes(progress);
         // With the whole log nothing is known better by summaries, but what the tree has lost.
-        let log_lost = self.source == Source::Pages || self.journal_broken;
+        let log_lost = content.log_lost;
         if log_lost || !self.lost.is_empty() {
             let found = summaries::read(self, &content, log_lost, &mut |done, total| {
                 progress(Stage::Summaries, done, total);
@@ -78,6 +85,19 @@ impl<'d> Rebuilt<'d> {
         let inos: BTreeSet<Ino> = content.strays.keys().map(|(ino, _)| *ino).collect();
         content.nodes.add_without_inode(inos);
         Ok(content)
+    }
+
+    /// The newest sequence of the zones that the pages of the tree are in.
+    fn tree_sequence(&self) -> u64 {
+        let mat = self.inspector.checkpoint.iter().flat_map(|c| &c.mat);
+        let zones: BTreeSet<ZoneId> = mat
+            .filter(|entry| entry.is_used())
+            .map(|entry| entry.addr.zone())
+            .collect();
+        let headers = zones
+            .into_iter()
+            .filter_map(|zone| self.inspector.header(zone));
+        headers.map(|header| header.sequence).max().unwrap_or(0)
     }
 }
 
@@ -246,6 +266,19 @@ impl<'d> Content<'_, 'd> {
             .zip(crcs)
             .map(|(at, crc)| good(media.read(addr.offset(at), 1).ok()?, *crc))
             .collect()
+    }
+
+    /// Whether what the tree has in a zone may not be there any more: changes are lost, and the zone was taken into use after
+    /// the tree was written, or is in none.
+    #[must_use]
+    pub fn may_be_gone(&self, zone: ZoneId) -> bool {
+        let is_later = match self.rebuilt.inspector.zones.get(zone.0 as usize) {
+            Some(ZoneUse::Header(header)) => header.sequence > self.tree_sequence,
+            // It may be there, behind a header that is damaged.
+            Some(ZoneUse::Damaged(_)) => false,
+            Some(ZoneUse::Unwritten | ZoneUse::Foreign) | None => true,
+        };
+        self.log_lost && is_later
     }
 
     /// Reads the blocks of a packed extent; nothing if its frame cannot be read or fails its checksum.

@@ -33,6 +33,8 @@ pub struct Fs {
     pub vfs: Vfs,
     pub device: Arc<SimDevice>,
     random: u64,
+    /// Two in three directories that are filled have their files compressed.
+    pub compresses: bool,
 }
 
 /// One thing in a tree: all its attributes, and what it holds.
@@ -102,6 +104,7 @@ impl Fs {
             vfs: mount(&device),
             device,
             random: seed | 1,
+            compresses: true,
         }
     }
 
@@ -118,6 +121,7 @@ impl Fs {
             vfs: mount(&device),
             device,
             random: seed | 1,
+            compresses: true,
         }
     }
 
@@ -130,14 +134,20 @@ impl Fs {
 
     pub fn bytes(&mut self, len: u64) -> Vec<u8> {
         let mut state = self.random(u64::MAX >> 12) | 1;
-        (0..len)
+        let noise: Vec<u8> = (0..len)
             .map(|_| {
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
                 state as u8
             })
-            .collect()
+            .collect();
+        if self.random(2) == 0 {
+            return noise;
+        }
+        // All of it twice, in short pieces: that compresses.
+        let twice = noise.chunks(64).flat_map(|some| [some, some].concat());
+        twice.take(len as usize).collect()
     }
 
     pub fn directory(&self, parent: Ino, name: &str) -> Ino {
@@ -198,6 +208,18 @@ impl Fs {
         let mut made = Vec::new();
         for d in 0..directories {
             let directory = self.directory(ROOT, &format!("{name} {d}"));
+            let codecs: [&[u8]; 3] = [b"none", b"lz4", b"zstd"];
+            let compression = codecs[if self.compresses { d as usize % 3 } else { 0 }];
+            let attribute = b"user.persimmon.compression";
+            self.vfs
+                .setxattr(
+                    &caller,
+                    directory,
+                    attribute,
+                    compression,
+                    Default::default(),
+                )
+                .unwrap();
             for f in 0..files {
                 let len = match self.random(20) {
                     0 => 0,
