@@ -221,6 +221,9 @@ typedef struct persimmon_create_options {
   uint32_t copies;
   // Not 0: overwrite what is there.
   int force;
+  // How files are compressed, where the attribute `user.persimmon.compression` does not say it: `none`, `lz4`, `zstd`,
+  // `zstd:1` to `zstd:15`; NULL: as whoever opens the volume says.
+  const char *compression;
 } persimmon_create_options;
 
 // How to open a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
@@ -237,6 +240,9 @@ typedef struct persimmon_options {
   uint64_t commit_milliseconds;
   // Bytes of blocks of files kept in memory that were read in pieces of up to 64 KiB; 0: none.
   uint64_t read_cache_bytes;
+  // How files are compressed, where neither the attribute `user.persimmon.compression` nor the volume says it: `none`, `lz4`,
+  // `zstd`, `zstd:1` to `zstd:15`; NULL: `lz4`.
+  const char *compression;
 } persimmon_options;
 
 // Space and inodes.

@@ -46,7 +46,7 @@ impl Compressible {
     fn compress(&self, (from, to): (usize, usize)) -> Option<Compressed> {
         let content = self.data.get(from * BLOCK_SIZE..to * BLOCK_SIZE)?;
         let block = self.first + from as u64;
-        looks_compressible(content)
+        looks_compressible(content, self.compression)
             .then(|| Compressed::of(self.ino, block, content, self.compression))?
     }
 
@@ -137,7 +137,11 @@ impl FileData {
 }
 
 /// Whether one of two blocks out of the middle of a frame compresses: most content that does not is like that everywhere.
-fn looks_compressible(content: &[u8]) -> bool {
+fn looks_compressible(content: &[u8], compression: Compression) -> bool {
+    let quickest = match compression {
+        Compression::Zstd(_) => Compression::Zstd(1),
+        other => other,
+    };
     let (blocks, _) = content.as_chunks::<BLOCK_SIZE>();
     if blocks.len() < PROBED_BLOCKS_MIN {
         return true;
@@ -145,7 +149,7 @@ fn looks_compressible(content: &[u8]) -> bool {
     let probed = [blocks.len() / 3, blocks.len() * 2 / 3];
     let bytes_max = BLOCK_SIZE / 16 * PROBED_BYTES_OF_16;
     let mut probed = probed.iter().filter_map(|at| blocks.get(*at));
-    probed.any(|block| Compression::Lz4.compress(block, bytes_max).is_some())
+    probed.any(|block| quickest.compress(block, bytes_max).is_some())
 }
 
 #[cfg(test)]
