@@ -133,7 +133,7 @@ impl Repair<'_> {
                 let stored = frames.add(key.ino, key.item, &packed);
                 counts.add(packed.addr, stored.units);
             }
-            Some(Extent::Inline(_) | Extent::Compressed(_)) => {}
+            Some(Extent::Inline(_) | Extent::Compressed(_) | Extent::Shared { .. }) => {}
         })
     }
 }

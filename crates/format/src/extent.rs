@@ -18,6 +18,7 @@ const RESERVED: u8 = 3;
 const COMPRESSED: u8 = 4;
 const PACKED: u8 = 5;
 const PACKED_FRAME: u8 = 6;
+const SHARED: u8 = 7;
 
 /// The value of an extent key, whose item is the first file block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,14 @@ pub enum Extent {
     /// Blocks of a compressed frame. Bytes: tag 5 if it is all of a frame of one LZ4 block, else 6; packed extent as in
     /// [`crate::packed`].
     Packed(Packed),
+    /// Blocks that other files may have too: those of the store of shared blocks ([`crate::inode::SHARED`]) from `at` on. Bytes:
+    /// tag 7, first block 1..9, blocks 9..11.
+    Shared {
+        /// The first of them in the store.
+        at: u64,
+        /// Length of the run, at most [`FRAME_BLOCKS_MAX`].
+        blocks: u16,
+    },
 }
 
 impl Extent {
@@ -51,7 +60,10 @@ impl Extent {
         match self {
             Extent::Frame { addr, .. } => Some(*addr),
             Extent::Packed(packed) => Some(packed.addr),
-            Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => None,
+            Extent::Inline(_)
+            | Extent::Reserved { .. }
+            | Extent::Compressed(_)
+            | Extent::Shared { .. } => None,
         }
     }
 
@@ -64,6 +76,7 @@ impl Extent {
             Extent::Reserved { .. } => 5,
             Extent::Packed(packed) if packed.is_short() => 1 + packed::BLOCK_LEN,
             Extent::Packed(_) => 1 + packed::FRAME_LEN,
+            Extent::Shared { .. } => 11,
         }
     }
 
@@ -88,6 +101,7 @@ impl Extent {
             Extent::Inline(_) | Extent::Compressed(_) => 1,
             Extent::Packed(packed) => packed.blocks.into(),
             Extent::Reserved { blocks } => u64::from(*blocks),
+            Extent::Shared { blocks, .. } => u64::from(*blocks),
         }
     }
 
@@ -97,6 +111,11 @@ impl Extent {
     pub fn fits_at(&self, block: u64) -> bool {
         let end = match self {
             Extent::Packed(packed) => packed.frame_at(block).map(|(_, end)| end),
+            Extent::Shared { at, blocks }
+                if at.saturating_add((*blocks).into()) > FILE_BLOCKS_END =>
+            {
+                None
+            }
             other => block.checked_add(other.blocks()),
         };
         end.is_some_and(|end| end <= FILE_BLOCKS_END)
@@ -127,6 +146,13 @@ impl Extent {
             }
             Extent::Inline(_) | Extent::Compressed(_) => self.clone(),
             Extent::Packed(packed) => Extent::Packed(packed.part(skip, take)),
+            Extent::Shared { at, blocks } => {
+                let skip = skip.min((*blocks).into());
+                Extent::Shared {
+                    at: at + skip,
+                    blocks: (u64::from(*blocks) - skip).min(take) as u16,
+                }
+            }
             Extent::Reserved { blocks } => Extent::Reserved {
                 blocks: u64::from(*blocks).saturating_sub(skip).min(take) as u32,
             },
@@ -172,6 +198,11 @@ impl Extent {
                 });
                 packed.put(out);
             }
+            Extent::Shared { at, blocks } => {
+                out.put_u8(SHARED);
+                out.put_u64(*at);
+                out.put_u16(*blocks);
+            }
         }
     }
 
@@ -183,6 +214,10 @@ impl Extent {
             INLINE | COMPRESSED | PACKED => 1,
             RESERVED => u64::from(r.u32()?),
             PACKED_FRAME => Packed::read(&mut r)?.blocks.into(),
+            SHARED => {
+                r.u64()?;
+                r.u16()?.into()
+            }
             tag => return Err(r.bad("tag", tag.into())),
         })
     }
@@ -220,6 +255,13 @@ impl Extent {
             }
             PACKED => Extent::Packed(Packed::read_short(&mut r)?),
             PACKED_FRAME => Extent::Packed(Packed::read(&mut r)?),
+            SHARED => {
+                let (at, blocks) = (r.u64()?, r.u16()?);
+                if blocks == 0 || usize::from(blocks) > FRAME_BLOCKS_MAX {
+                    return Err(r.bad("shared length", blocks.into()));
+                }
+                Extent::Shared { at, blocks }
+            }
             tag => return Err(r.bad("tag", tag.into())),
         };
         r.end()?;

@@ -5,6 +5,9 @@ use crate::{Compression, Ino, Lifetime, Result};
 
 /// The root directory's inode number.
 pub const ROOT: Ino = Ino(1);
+/// The store of shared blocks: it has extents as a file has, and no inode. Each of its blocks is one that files have by an extent
+/// that names it.
+pub const SHARED: Ino = Ino(2);
 /// The first inode number handed out.
 pub const FIRST_INO: u64 = 16;
 

@@ -1,6 +1,7 @@
 //! Keys of the metadata tree.
 
 use crate::codec::{Put, Reader};
+use crate::inode::SHARED;
 use crate::{Ino, Result, SnapshotId};
 
 /// What a key's value is. The number is stored; the order of kinds is the order in the tree.
@@ -24,8 +25,9 @@ impl KeyKind {
     /// Under inode 0: a truncation under way; item is the inode, the value the first block to go
     /// (u64).
     pub const TRUNCATION: KeyKind = KeyKind(7);
-    /// Under inode 0: an extent shared by several files (reserved for clones and deduplication).
-    pub const SHARED_EXTENT: KeyKind = KeyKind(8);
+    /// Under [`crate::inode::SHARED`]: how many files have blocks of the store of shared blocks; item is the first of them
+    /// ([`crate::references`]).
+    pub const REFERENCES: KeyKind = KeyKind(8);
     /// Under inode 0: a snapshot (reserved).
     pub const SNAPSHOT: KeyKind = KeyKind(9);
 }
@@ -73,6 +75,12 @@ impl Key {
     #[must_use]
     pub fn extent(ino: Ino, block: u64) -> Key {
         Key::new(ino, KeyKind::EXTENT, block)
+    }
+
+    /// Key of references to blocks of the store of shared blocks.
+    #[must_use]
+    pub fn references(block: u64) -> Key {
+        Key::new(SHARED, KeyKind::REFERENCES, block)
     }
 
     /// Key of an orphan record.

@@ -22,6 +22,7 @@ pub mod name;
 pub mod packed;
 pub mod page;
 pub mod record;
+pub mod references;
 pub mod shown;
 pub mod summary;
 pub mod table;

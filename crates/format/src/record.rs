@@ -17,6 +17,7 @@ const TOUCH: u8 = 5;
 const SPLICE: u8 = 6;
 const PUT_INODE: u8 = 7;
 const LOT: u8 = 8;
+const SHARE: u8 = 9;
 
 /// One operation of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +78,24 @@ pub enum Op {
         /// What changes.
         set: Touch,
     },
+    /// Have file blocks of one file in another one too, in place of what was there. All that the source has of them is frames and
+    /// packed extents, which move to the store of shared blocks, or is there already. Tag 9, inode, block of the source; inode, block
+    /// of the target; blocks; block of the store (varints): a block of the source moves to the block of the store that is as far from
+    /// this one as it is from the source's first.
+    Share {
+        /// Source.
+        from: Ino,
+        /// Its first block.
+        from_block: u64,
+        /// Target.
+        to: Ino,
+        /// Its first block.
+        to_block: u64,
+        /// How many.
+        blocks: u64,
+        /// Where the first of them goes in the store, if it is not there.
+        at: u64,
+    },
     /// Take a lot of inode numbers. Tag 8, end (varint).
     Lot {
         /// Numbers from here on are not given out before a later record or footer has a greater end.
@@ -109,6 +128,8 @@ impl Op {
             | Op::Splice { ino, .. }
             | Op::Punch { ino, .. }
             | Op::Touch { ino, .. } => Some(*ino),
+            // Its source has the same content as before.
+            Op::Share { to, .. } => Some(*to),
             Op::Lot { .. } => None,
         }
     }
@@ -163,6 +184,19 @@ impl Op {
                 out.put_varint(ino.0);
                 set.encode(out);
             }
+            Op::Share {
+                from,
+                from_block,
+                to,
+                to_block,
+                blocks,
+                at,
+            } => {
+                out.put_u8(SHARE);
+                for field in [from.0, *from_block, to.0, *to_block, *blocks, *at] {
+                    out.put_varint(field);
+                }
+            }
             Op::Lot { end } => {
                 out.put_u8(LOT);
                 out.put_varint(*end);
@@ -203,7 +237,7 @@ impl Op {
                 let block = r.varint()?;
                 let len = r.varint()? as usize;
                 let extent = Extent::decode(r.bytes(len)?)?;
-                if !extent.fits_at(block) {
+                if !extent.fits_at(block) || matches!(extent, Extent::Shared { .. }) {
                     return Err(r.bad("file block", block));
                 }
                 Op::Map { ino, block, extent }
@@ -240,6 +274,25 @@ impl Op {
                 set: Touch::read(r)?,
             },
             LOT => Op::Lot { end: r.varint()? },
+            SHARE => {
+                let (from, from_block) = (Ino(r.varint()?), r.varint()?);
+                let (to, to_block) = (Ino(r.varint()?), r.varint()?);
+                let (blocks, at) = (r.varint()?, r.varint()?);
+                for start in [from_block, to_block, at] {
+                    let end = start.checked_add(blocks);
+                    if end.is_none_or(|end| end > FILE_BLOCKS_END) {
+                        return Err(r.bad("file block", start));
+                    }
+                }
+                Op::Share {
+                    from,
+                    from_block,
+                    to,
+                    to_block,
+                    blocks,
+                    at,
+                }
+            }
             tag => return Err(r.bad("tag", tag.into())),
         })
     }

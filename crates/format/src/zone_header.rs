@@ -44,8 +44,10 @@ pub const FOOTER_FEATURES: u64 = 64;
 /// Incompatible feature: compressed frames of several blocks, of which extents may have parts; records map packed extents; inodes
 /// have a compression.
 pub const FRAMES: u64 = 128;
+/// Incompatible feature: files may share blocks, which lie in a store of their own.
+pub const SHARED: u64 = 256;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | SPLIT | FRAMES | REQUIRED;
+pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | SPLIT | FRAMES | SHARED | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
 /// Features whose bits a reader must know to write.

@@ -5,15 +5,16 @@ use std::ops::Bound;
 
 use persimmon_device::ZoneId;
 use persimmon_format::extent::Extent;
+use persimmon_format::inode::SHARED;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::{Addr, DeviceId, Key, KeyKind, PageId};
+use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, PageId};
 
 use super::Cleaner;
 use super::moving::{LiveExtent, Loaded};
 use crate::error::{Error, Result};
 use crate::invariant::invariant;
-use crate::meta::extents;
+use crate::meta::{View, extents};
 use crate::store::PageFaults;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::ZoneEvent;
@@ -299,51 +300,72 @@ impl Cleaner {
         Ok(())
     }
 
-    /// What is still there of what was found.
+    /// What is still there of what was found, in its file or, where files share it, in the store of shared blocks.
     fn find_live(&self, extent: &LiveExtent, out: &mut Vec<LiveExtent>) -> Result<()> {
         let LiveExtent {
             ino, block, frame, ..
         } = extent;
-        let live = self.store.view::<_, Error>(|view| {
+        self.find_live_at((*ino, *block), frame, out)?;
+        let places = self.look_at(|view| {
+            view.find(|meta| extents::places_in_store(meta, *ino, *block, frame.blocks()))
+        })?;
+        for place in places.into_iter().flatten() {
+            self.find_live_at((SHARED, place), frame, out)?;
+        }
+        Ok(())
+    }
+
+    fn find_live_at(
+        &self,
+        (ino, block): (Ino, u64),
+        frame: &Extent,
+        out: &mut Vec<LiveExtent>,
+    ) -> Result<()> {
+        let live = self.look_at(|view| {
             let live = view.find(|meta| {
-                let live = extents::still_there(meta, *ino, *block, frame)?;
+                let live = extents::still_there(meta, ino, block, frame)?;
                 // A move needs what is beside them too.
                 for mapped in &live {
-                    extents::ensure(meta, *ino, mapped.block, mapped.end())?;
+                    extents::ensure(meta, ino, mapped.block, mapped.end())?;
                 }
                 Ok(live)
             })?;
             if !live.is_empty() {
-                view.inode(*ino)?;
+                view.inode(ino)?;
             }
             Ok(live)
-        });
-        let live = match live {
-            // What of a damaged file is in the zone stays there, and is counted: the zone is not reset.
-            Err(error @ Error::ItemDamaged { .. }) => {
-                tracing::error!(%error, "blocks of a damaged file are not moved");
-                return Ok(());
-            }
-            live => live?,
+        })?;
+        let Some(live) = live.filter(|live| !live.is_empty()) else {
+            return Ok(());
         };
         if matches!(frame, Extent::Packed(_)) {
-            if !live.is_empty() {
-                out.push(LiveExtent {
-                    ino: *ino,
-                    block: *block,
-                    frame: frame.clone(),
-                    parts: live,
-                });
-            }
+            out.push(LiveExtent {
+                ino,
+                block,
+                frame: frame.clone(),
+                parts: live,
+            });
             return Ok(());
         }
         out.extend(live.into_iter().map(|p| LiveExtent {
-            ino: *ino,
+            ino,
             block: p.block,
             frame: p.extent,
             parts: Vec::new(),
         }));
         Ok(())
+    }
+
+    /// A look at the tree. `None` if what is looked at is damaged: what of a damaged file is in the zone stays there, and is counted, so
+    /// the zone is not reset.
+    fn look_at<T>(&self, look: impl FnMut(&View<'_>) -> Result<T>) -> Result<Option<T>> {
+        match self.store.view::<_, Error>(look) {
+            Err(error @ Error::ItemDamaged { .. }) => {
+                tracing::error!(%error, "blocks of a damaged file are not moved");
+                Ok(None)
+            }
+            found => found.map(Some),
+        }
     }
 }
 

@@ -215,7 +215,10 @@ impl Moving {
                 from: Some(MovedFrom::Frame(*addr)),
             }),
             Extent::Packed(packed) => self.add_packed(loaded, packed, life, frame_blocks_max),
-            Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => {}
+            Extent::Inline(_)
+            | Extent::Reserved { .. }
+            | Extent::Compressed(_)
+            | Extent::Shared { .. } => {}
         }
     }
 

@@ -11,6 +11,7 @@ use persimmon_sync::Arc;
 
 use persimmon_format::Ino;
 
+mod clone;
 mod compress;
 mod files;
 mod growth;
@@ -33,6 +34,7 @@ use crate::placement::Placement;
 use crate::reclaim::{Demand, Reclaimer};
 use crate::space::Space;
 use crate::store::Store;
+pub use clone::CloneRange;
 use files::Files;
 pub use files::InoMap;
 use journal_inline::Compressibility;

@@ -8,11 +8,11 @@ use persimmon_format::packed::{self, Packed};
 use persimmon_format::{Addr, Ino, checksum};
 
 use super::FileData;
-use super::read_cache::{Cached, FileState};
+use super::read_cache::{Cached, FileState, StoredAt};
 use super::{ReadCache, block_of, blocks_in};
 use crate::error::{Error, Result};
 use crate::invariant::{invariant, invariant_holds};
-use crate::meta::extents::MappedExtent;
+use crate::meta::extents::{self, MappedExtent};
 use crate::statistics::add;
 use crate::zones::Pin;
 
@@ -355,7 +355,7 @@ impl FileData {
         to: u64,
     ) -> Result<Vec<(MappedExtent, Option<Pin>)>> {
         self.store.view(|view| {
-            let extents = view.extents(ino, from, to, usize::MAX)?;
+            let extents = view.find(|meta| extents::resolved(meta, ino, from, to))?;
             Ok(extents
                 .into_iter()
                 .map(|mapped| {
@@ -384,6 +384,10 @@ impl FileData {
             done = end;
             match &mapped.extent {
                 Extent::Reserved { .. } => zero_blocks(buf, offset, start, end),
+                Extent::Shared { at, .. } => {
+                    let bug = format_args!("block {start}: shared block {at} was not looked up");
+                    return Err(Error::item_damaged(ino, bug));
+                }
                 Extent::Inline(bytes) => {
                     let mut content = [0; BLOCK_SIZE];
                     if let Some(out) = content.get_mut(..bytes.len()) {
@@ -446,9 +450,8 @@ impl FileData {
         } = part;
         let in_memory = plan.caches.frames.zip(pin.as_ref());
         let hits = in_memory.map_or(0, |(cached, pin)| {
-            let place = (packed.addr, packed.unit);
             let copied = |block: &u64| {
-                cached.with(*block, place, pin, |content| {
+                cached.with(*block, part.stored_at(*block), pin, |content| {
                     copy_block(buf, offset, *block, content)
                 })
             };
@@ -477,7 +480,7 @@ impl FileData {
             let mut hits = 0;
             for block in from..to {
                 let addr = frame.at.offset((block - first) as u32);
-                if cached.with(block, (addr, 0), pin, |content| {
+                if cached.with(block, StoredAt::Block(addr), pin, |content| {
                     copy_block(buf, offset, block, content)
                 }) {
                     plan.add_frame(frame, first, (missing, block));
@@ -618,6 +621,13 @@ struct Part<'p> {
     pin: &'p Option<Pin>,
 }
 
+impl Part<'_> {
+    fn stored_at(&self, block: u64) -> StoredAt {
+        let index = u64::from(self.packed.skip) + (block - self.first);
+        StoredAt::InFrame(self.packed.addr, self.packed.unit, index as u8)
+    }
+}
+
 /// Blocks of a run from one on.
 #[derive(Clone, Copy)]
 struct Frame<'p> {
@@ -696,7 +706,7 @@ fn deliver(
             let (from, to) = part.wanted;
             for (block, content) in (part.first..).zip(content.chunks_exact(BLOCK_SIZE)) {
                 if let Some((cached, pin)) = caches.frames.zip(part.pin.as_ref()) {
-                    cached.insert(block, (packed.addr, packed.unit), pin, content);
+                    cached.insert(block, part.stored_at(block), pin, content);
                 }
                 if (from..to).contains(&block) {
                     copy_block(buf, offset, block, content);
@@ -715,7 +725,7 @@ fn deliver(
                     continue;
                 }
                 if let Some((cached, pin)) = cached {
-                    cached.insert(block, (addr, 0), pin, content);
+                    cached.insert(block, StoredAt::Block(addr), pin, content);
                 }
                 copy_block(buf, offset, block, content);
             }

@@ -88,15 +88,14 @@ impl Cached<'_> {
         (from - from % AROUND_BLOCKS, end.max(to))
     }
 
-    fn found(&self, block: u64, (addr, unit): (Addr, u8), pin: &Pin) -> Found {
+    fn found(&self, block: u64, at: StoredAt, pin: &Pin) -> Found {
         Found {
             name: Name {
                 ino: self.ino,
                 block,
             },
             place: Place {
-                addr,
-                unit,
+                at,
                 resets: pin.resets(),
             },
             known: self.state.map(|state| Known {
@@ -110,17 +109,17 @@ impl Cached<'_> {
     pub(super) fn with(
         &self,
         block: u64,
-        place: (Addr, u8),
+        at: StoredAt,
         pin: &Pin,
         take: impl FnOnce(&[u8]),
     ) -> bool {
-        let found = self.found(block, place, pin);
+        let found = self.found(block, at, pin);
         self.cache.with(&found, take).is_some()
     }
 
     /// Has the cache keep such a block, which was read and verified.
-    pub(super) fn insert(&self, block: u64, place: (Addr, u8), pin: &Pin, content: &[u8]) {
-        self.cache.insert(&self.found(block, place, pin), content);
+    pub(super) fn insert(&self, block: u64, at: StoredAt, pin: &Pin, content: &[u8]) {
+        self.cache.insert(&self.found(block, at, pin), content);
     }
 }
 
@@ -137,11 +136,19 @@ struct Name {
     block: u64,
 }
 
-/// A block of a zone, or a compressed frame that begins in it at a packing unit, between two resets.
+/// Where a block of a file is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoredAt {
+    /// As it is.
+    Block(Addr),
+    /// In a compressed frame that begins at this packing unit of a block, this one of its blocks.
+    InFrame(Addr, u8, u8),
+}
+
+/// The same, between two resets of the zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    addr: Addr,
-    unit: u8,
+    at: StoredAt,
     resets: u32,
 }
 

@@ -101,7 +101,7 @@ impl FileData {
     pub(crate) fn find_truncations(&self) -> Result<()> {
         let mut open = BTreeMap::new();
         let first = Key::new(Key::GLOBAL, KeyKind::TRUNCATION, 0);
-        let end = Key::new(Key::GLOBAL, KeyKind::SHARED_EXTENT, 0);
+        let end = Key::new(Key::GLOBAL, KeyKind::REFERENCES, 0);
         let truncation = |key: Key, value: &[u8]| {
             let keep = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
             Some((Ino(key.item), keep.unwrap_or(u64::MAX)))

@@ -5,6 +5,7 @@ use persimmon_format::inode::Inode;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
+use super::sharing::{self, Share};
 use super::{Meta, extents};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, panic_if};
@@ -35,6 +36,13 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
                 extents::ensure(meta, *ino, *from, *to)?;
             }
             Op::Touch { ino, .. } => ensure_inode(*ino)?,
+            Op::Share { from, to, .. } => {
+                ensure_inode(*from)?;
+                ensure_inode(*to)?;
+                if let Some(share) = share_of(op) {
+                    sharing::ensure(meta, &share)?;
+                }
+            }
             Op::Lot { .. } => {}
         }
     }
@@ -82,6 +90,13 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 grow(*ino, -extents::punch(meta, zones, *ino, *from, *to)?);
             }
             Op::Touch { ino, set } => touch(meta, *ino, set)?,
+            Op::Share { from, to, .. } => {
+                if let Some(share) = share_of(op) {
+                    let (source, target) = sharing::apply(meta, zones, &share)?;
+                    grow(*from, source);
+                    grow(*to, target);
+                }
+            }
             Op::Lot { end } => meta.numbers.take_lot(*end),
         }
         panic_if(Fault::PanicHalfWay);
@@ -95,6 +110,27 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
     match meta.cache.fault() {
         Some(fault) => Err(fault.into()),
         None => Ok(()),
+    }
+}
+
+fn share_of(op: &Op) -> Option<Share> {
+    match *op {
+        Op::Share {
+            from,
+            from_block,
+            to,
+            to_block,
+            blocks,
+            at,
+        } => Some(Share {
+            from,
+            from_block,
+            to,
+            to_block,
+            blocks,
+            at,
+        }),
+        _ => None,
     }
 }
 

@@ -2,10 +2,11 @@
 //! their reference are counted in the zones.
 
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
+use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{PackUnits, Packed, Stored};
 use persimmon_format::{Ino, Key, KeyKind};
 
-use super::{Meta, tree};
+use super::{Meta, references, tree};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault, unless};
 use crate::invariant::invariant;
@@ -83,8 +84,16 @@ pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
     meta.ensure_around(&Key::extent(ino, to))?;
     for mapped in overlapping(meta, ino, from, to, usize::MAX)? {
         meta.ensure(&Key::extent(ino, mapped.block))?;
-        if let Extent::Packed(packed) = &mapped.extent {
-            live_blocks(meta, ino, mapped.block, packed)?;
+        match mapped.extent {
+            Extent::Packed(packed) => {
+                live_blocks(meta, ino, mapped.block, &packed)?;
+            }
+            // The store shares nothing itself.
+            Extent::Shared { at, blocks } if ino != SHARED => {
+                references::ensure(meta, at, at + u64::from(blocks))?;
+                ensure(meta, SHARED, at, at + u64::from(blocks))?;
+            }
+            _ => {}
         }
     }
     // The extent that a mapping may be joined to.
@@ -104,15 +113,49 @@ pub(crate) fn ensure_map(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> 
 
 /// Blocks that the file has of the frame of a packed extent which is, or is to be, at `block`.
 pub(crate) fn live_blocks(meta: &Meta, ino: Ino, block: u64, packed: &Packed) -> Result<u64> {
-    let (from, to) = packed.frame_at(block).ok_or_else(|| {
-        Error::item_damaged(ino, format_args!("block {block}: a part of no frame"))
-    })?;
-    let parts = overlapping(meta, ino, from, to, usize::MAX)?;
-    let live = parts.iter().map(|part| match &part.extent {
-        Extent::Packed(other) if other.shares_frame(packed) => u64::from(other.blocks),
-        _ => 0,
-    });
-    Ok(live.sum::<u64>().min(packed.frame.blocks.into()))
+    let parts = parts_of(meta, ino, block, packed)?;
+    let live: u64 = parts.iter().map(|part| part.extent.blocks()).sum();
+    Ok(live.min(packed.frame.blocks.into()))
+}
+
+/// The parts of the frame of a packed extent at `block`, it among them.
+pub(crate) fn parts_of(
+    meta: &Meta,
+    ino: Ino,
+    block: u64,
+    packed: &Packed,
+) -> Result<Vec<MappedExtent>> {
+    let (from, to) = packed.frame_at(block).unwrap_or((block, block + 1));
+    let mut parts = overlapping(meta, ino, from, to, usize::MAX)?;
+    let is_part =
+        |extent: &Extent| matches!(extent, Extent::Packed(part) if part.shares_frame(packed));
+    parts.retain(|mapped| is_part(&mapped.extent));
+    Ok(parts)
+}
+
+/// Moves an extent to the store of shared blocks, which has nothing there; zones count it as before. Returns by how many sectors the file grew.
+pub(crate) fn move_to_store(
+    meta: &mut Meta,
+    ino: Ino,
+    mapped: &MappedExtent,
+    place: u64,
+) -> Result<i64> {
+    let MappedExtent { block, extent } = mapped;
+    meta.remove(&Key::extent(ino, *block));
+    let beside = beside(meta, ino, *block, extent)?;
+    let before = stored(extent, beside).sectors as i64;
+    put(meta, SHARED, place, extent);
+    let shared = Extent::Shared {
+        at: place,
+        blocks: extent.blocks() as u16,
+    };
+    Ok(put_shared(meta, ino, *block, &shared) - before)
+}
+
+/// Maps blocks of the store where the file has nothing. Returns by how many sectors the file grew.
+pub(crate) fn put_shared(meta: &mut Meta, ino: Ino, block: u64, shared: &Extent) -> i64 {
+    put(meta, ino, block, shared);
+    shared.sectors() as i64
 }
 
 /// What an extent counts as, where its file has `beside` blocks of the same frame that are not part of it.
@@ -123,7 +166,10 @@ fn stored(extent: &Extent, beside: u64) -> Stored {
             return all.beyond(packed.stored(beside));
         }
         Extent::Frame { crcs, .. } => PackUnits::of_blocks(crcs.len() as u64),
-        Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => PackUnits::ZERO,
+        Extent::Inline(_)
+        | Extent::Reserved { .. }
+        | Extent::Compressed(_)
+        | Extent::Shared { .. } => PackUnits::ZERO,
     };
     Stored {
         units,
@@ -205,6 +251,11 @@ pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64
         }
         let beside = beside(meta, ino, mapped.block + cut_from, &gone)?;
         sectors += count_out(meta, zones, &gone, beside) as i64;
+        if let Extent::Shared { at, blocks } = gone {
+            for (from, to) in references::drop(meta, at, at + u64::from(blocks))? {
+                punch(meta, zones, SHARED, from, to)?;
+            }
+        }
     }
     Ok(sectors)
 }
@@ -273,6 +324,52 @@ fn joined(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<Option<(
             crcs: all,
         },
     )))
+}
+
+/// Where blocks of a file may be in the store of shared blocks that were written for `blocks` blocks from `block` on: for each shared
+/// extent there, the place in the store that is as far from the extent's as `block` is.
+pub(crate) fn places_in_store(meta: &Meta, ino: Ino, block: u64, blocks: u64) -> Result<Vec<u64>> {
+    let mapped = overlapping(meta, ino, block, block.saturating_add(blocks), usize::MAX)?;
+    let place = |mapped: &MappedExtent| match mapped.extent {
+        Extent::Shared { at, .. } => (at + block).checked_sub(mapped.block),
+        _ => None,
+    };
+    let mut places: Vec<u64> = mapped.iter().filter_map(place).collect();
+    places.sort_unstable();
+    places.dedup();
+    Ok(places)
+}
+
+/// Extents that overlap the file blocks `from..to`, each shared one replaced by what the store has of it.
+pub(crate) fn resolved(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<Vec<MappedExtent>> {
+    let mut extents = Vec::new();
+    for mapped in overlapping(meta, ino, from, to, usize::MAX)? {
+        let Extent::Shared { at, .. } = mapped.extent else {
+            extents.push(mapped);
+            continue;
+        };
+        let (start, end) = (mapped.block.max(from), mapped.end().min(to));
+        // What is in the store at `place` is in the file at `start`.
+        let place = at + (start - mapped.block);
+        for stored in overlapping(meta, SHARED, place, place + (end - start), usize::MAX)? {
+            let cut_from = stored.block.max(place);
+            let cut_to = stored.end().min(place + (end - start));
+            let extent = stored
+                .extent
+                .part(cut_from - stored.block, cut_to - cut_from);
+            if matches!(extent, Extent::Shared { .. }) {
+                return Err(Error::item_damaged(
+                    SHARED,
+                    "a shared block that is shared itself",
+                ));
+            }
+            extents.push(MappedExtent {
+                block: start + (cut_from - place),
+                extent,
+            });
+        }
+    }
+    Ok(extents)
 }
 
 /// Puts `to` in the place of `from`, which holds the same blocks, as far as the file still has those at `block`. Not a

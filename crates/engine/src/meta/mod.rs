@@ -14,6 +14,8 @@ pub(crate) mod journal_inline;
 pub(crate) mod mat;
 pub(crate) mod numbers;
 pub mod page;
+pub(crate) mod references;
+pub(crate) mod sharing;
 pub(crate) mod store;
 pub(crate) mod transaction;
 pub mod tree;

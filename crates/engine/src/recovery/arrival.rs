@@ -50,7 +50,10 @@ impl Arrival<'_> {
                     let is_intact = |bytes: &[u8]| packed.verified(bytes).is_some();
                     self.of_blocks(packed.addr, packed.span(), is_intact)?
                 }
-                Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => true,
+                Extent::Inline(_)
+                | Extent::Reserved { .. }
+                | Extent::Compressed(_)
+                | Extent::Shared { .. } => true,
             };
             if !arrived {
                 return Ok(false);

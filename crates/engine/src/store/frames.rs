@@ -1,6 +1,6 @@
-//! Which compressed frames a volume takes.
+//! Which compressed frames and shared blocks a volume takes.
 
-use persimmon_format::zone_header::FRAMES;
+use persimmon_format::zone_header::{FRAMES, SHARED};
 use persimmon_format::{extent, packed};
 
 use super::Store;
@@ -15,6 +15,11 @@ impl Store {
     /// Whether frames may have several blocks and parts, and records may map packed extents.
     pub(crate) fn has_frames(&self) -> bool {
         self.identity.incompatible & FRAMES != 0
+    }
+
+    /// Whether files may share blocks.
+    pub(crate) fn has_shared_blocks(&self) -> bool {
+        self.identity.incompatible & SHARED != 0
     }
 
     /// Blocks of the longest run: it goes to the device in one append.

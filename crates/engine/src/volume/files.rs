@@ -4,7 +4,7 @@ use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::{Ino, Lifetime};
 
 use super::Volume;
-use crate::data::Seek;
+use crate::data::{CloneRange, Seek};
 use crate::error::Result;
 use crate::space::{Promised, SpaceReport};
 
@@ -139,6 +139,11 @@ impl Volume {
     /// Makes a range a hole; the size stays.
     pub fn punch(&self, ino: Ino, offset: u64, len: u64, now: Timestamp) -> Result<()> {
         self.engine.data.punch(ino, offset, len, now)
+    }
+
+    /// Clones a range of one file into another, as far as it goes without copying. Returns how many bytes.
+    pub fn clone_range(&self, range: &CloneRange, now: Timestamp) -> Result<u64> {
+        self.engine.data.clone_range(range, now)
     }
 
     /// Sets space aside for a range, so that writing it later finds room. Holes in it read as

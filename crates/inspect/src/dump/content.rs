@@ -184,7 +184,7 @@ fn kind_name(kind: KeyKind) -> String {
         KeyKind::EXTENT => "extent",
         KeyKind::ORPHAN => "orphan",
         KeyKind::TRUNCATION => "truncation",
-        KeyKind::SHARED_EXTENT => "shared extent",
+        KeyKind::REFERENCES => "references",
         KeyKind::SNAPSHOT => "snapshot",
         KeyKind(other) => return format!("kind {other}"),
     }

@@ -1,0 +1,244 @@
+//! Clones: blocks of one file become blocks of another too, and nothing is copied. What one of them writes then is its own.
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_format::Ino;
+use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
+use persimmon_format::inode::{FLAG_PREALLOCATED, Timestamp};
+use persimmon_format::record::{Op, Touch};
+
+use super::files::{Change, File};
+use super::growth::Growth;
+use super::{FileData, blocks_in};
+use crate::error::{Error, Result};
+use crate::meta::extents::MappedExtent;
+use crate::meta::{Intent, sharing};
+
+/// Extents of the source that one record shares.
+const EXTENTS_MAX: usize = 64;
+
+/// What is cloned, in bytes; each offset is the beginning of a block.
+#[derive(Clone, Copy, Debug)]
+pub struct CloneRange {
+    /// The file that has it.
+    pub from: Ino,
+    /// Where.
+    pub from_offset: u64,
+    /// The file that is to have it too.
+    pub to: Ino,
+    /// Where.
+    pub to_offset: u64,
+    /// How much: whole blocks, or all up to the end of both files.
+    pub len: u64,
+}
+
+/// What is done to the next blocks of the target.
+enum Step {
+    /// They become shared.
+    Share { at: u64 },
+    /// What the tree has of them is put there again.
+    Map(Extent),
+    /// They are a hole.
+    Punch,
+    /// They are to be read and written.
+    Copy,
+}
+
+impl FileData {
+    /// Clones a range, up to the first block that has to be copied instead. Returns how many bytes the target has of it, from its beginning:
+    /// none where nothing can be cloned.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: the tree has no room. The files are changed as far as the answer says.
+    pub fn clone_range(&self, range: &CloneRange, now: Timestamp) -> Result<u64> {
+        self.store.check_writable()?;
+        if !self.store.has_shared_blocks() || range.len == 0 {
+            return Ok(0);
+        }
+        let target = self.load(range.to)?;
+        let cloned = if range.from == range.to {
+            self.begin_change(range.to, &target)
+                .and_then(|change| self.clone_between(range, (&change, &change), &target, now))
+        } else {
+            let source = self.load(range.from)?;
+            let cloned = self.clone_from(range, &source, &target, now);
+            self.files.forget_if_clean_of(range.from, source);
+            cloned
+        };
+        self.files.forget_if_clean_of(range.to, target);
+        cloned
+    }
+
+    /// Clones between two files. Changes begin in the order of their numbers.
+    fn clone_from(
+        &self,
+        range: &CloneRange,
+        source: &File,
+        target: &File,
+        now: Timestamp,
+    ) -> Result<u64> {
+        if range.from < range.to {
+            let of_source = self.begin_change(range.from, source)?;
+            let of_target = self.begin_change(range.to, target)?;
+            self.clone_between(range, (&of_source, &of_target), target, now)
+        } else {
+            let of_target = self.begin_change(range.to, target)?;
+            let of_source = self.begin_change(range.from, source)?;
+            self.clone_between(range, (&of_source, &of_target), target, now)
+        }
+    }
+
+    fn clone_between(
+        &self,
+        range: &CloneRange,
+        (source, target): (&Change<'_>, &Change<'_>),
+        file: &File,
+        now: Timestamp,
+    ) -> Result<u64> {
+        // What is staged is mapped first: the tree alone tells what there is.
+        let one = range.from == range.to;
+        let (_excluded, _of_source, target_size) = loop {
+            self.commit_file(range.from)?;
+            self.commit_file(range.to)?;
+            let (of_target, staged) = target.exclude_write_back();
+            let (dirty, size) = (staged.dirty_blocks(), staged.size.unwrap_or(0));
+            drop(staged);
+            let (of_source, dirty_source) = if one {
+                (None, 0)
+            } else {
+                let (of_source, staged) = source.exclude_write_back();
+                (Some(of_source), staged.dirty_blocks())
+            };
+            if dirty == 0 && dirty_source == 0 {
+                break (of_target, of_source, size);
+            }
+        };
+        let source_size = source.size();
+        let len = range.len.min(source_size.saturating_sub(range.from_offset));
+        let end = range.to_offset + len;
+        // A block that the source ends in has zeros behind its end: the target may have it only where it ends there too.
+        let len = if len.is_multiple_of(BLOCK_SIZE as u64) || end >= target_size {
+            len
+        } else {
+            len - len % BLOCK_SIZE as u64
+        };
+        let ctime = file.lock().change_time(now);
+        let mut cloned = 0;
+        let ended = self.clone_steps(range, len, (now, ctime), &mut cloned);
+        let mut staged = file.lock();
+        let size = staged.size.unwrap_or(0).max(range.to_offset + cloned);
+        if cloned > 0 {
+            staged.size = Some(size);
+            staged.committed_size = size;
+            staged.growth = Growth::default();
+            staged.version += 1;
+            staged.changed(now);
+            // Who asks for the rest gets the error.
+            return Ok(cloned);
+        }
+        ended.map(|()| 0)
+    }
+
+    /// Clones `len` bytes step by step, up to the first that have to be copied. Nothing of the files is staged, and nobody else changes them.
+    fn clone_steps(
+        &self,
+        range: &CloneRange,
+        len: u64,
+        (mtime, ctime): (Timestamp, Timestamp),
+        cloned: &mut u64,
+    ) -> Result<()> {
+        let (from, to) = (
+            range.from_offset / BLOCK_SIZE as u64,
+            range.to_offset / BLOCK_SIZE as u64,
+        );
+        let blocks = blocks_in(len);
+        // Each extent is an item of both files and of the store, and has a count.
+        let extents_max = EXTENTS_MAX.min(self.store.transaction_ops_max() / 4).max(1);
+        let mut done = 0;
+        while done < blocks {
+            let (step, taken) = self.update::<_, Error>(Intent::Grow, |tx| {
+                let start = from + done;
+                let inode = tx.inode(range.to)?.ok_or(Error::NotFound(range.to))?;
+                if inode.flags & FLAG_PREALLOCATED != 0 {
+                    return Ok((Step::Copy, 0));
+                }
+                let extents = tx.extents(range.from, start, from + blocks, extents_max)?;
+                let (step, taken) = next_step(&extents, start, from + blocks);
+                let step = match step {
+                    Step::Share { .. } => Step::Share {
+                        at: tx.find(sharing::free_place)?,
+                    },
+                    other => other,
+                };
+                let to_block = to + done;
+                match &step {
+                    Step::Share { at } => tx.push(Op::Share {
+                        from: range.from,
+                        from_block: start,
+                        to: range.to,
+                        to_block,
+                        blocks: taken,
+                        at: *at,
+                    }),
+                    Step::Map(extent) => tx.push(Op::Map {
+                        ino: range.to,
+                        block: to_block,
+                        extent: extent.clone(),
+                    }),
+                    Step::Punch => tx.push(Op::Punch {
+                        ino: range.to,
+                        from: to_block,
+                        to: to_block + taken,
+                    }),
+                    Step::Copy => return Ok((step, 0)),
+                }
+                let end = range.to_offset + ((done + taken) * BLOCK_SIZE as u64).min(len);
+                let set = Touch {
+                    size: Some(inode.size.max(end)),
+                    mtime: Some(mtime),
+                    ctime: Some(ctime),
+                    ..Touch::default()
+                };
+                tx.touch(range.to, set);
+                Ok((step, taken))
+            })?;
+            if matches!(step, Step::Copy) {
+                break;
+            }
+            done += taken;
+            *cloned = (done * BLOCK_SIZE as u64).min(len);
+            if matches!(step, Step::Map(Extent::Compressed(_))) {
+                self.placement.pack_ahead();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is done with the next blocks of the source, and with how many of them.
+fn next_step(extents: &[MappedExtent], start: u64, end: u64) -> (Step, u64) {
+    let Some(first) = extents.first() else {
+        return (Step::Punch, end - start);
+    };
+    if first.block > start {
+        return (Step::Punch, first.block.min(end) - start);
+    }
+    let to = first.end().min(end);
+    match &first.extent {
+        Extent::Reserved { .. } => (Step::Punch, to - start),
+        content @ (Extent::Inline(_) | Extent::Compressed(_)) => (Step::Map(content.clone()), 1),
+        extent if sharing::may_be_shared(extent) => {
+            let mut to = to;
+            // Together with those behind it, which follow without a gap.
+            for next in extents.iter().skip(1) {
+                let more = next.end().min(end);
+                let fits = more - start <= FRAME_BLOCKS_MAX as u64 * EXTENTS_MAX as u64;
+                if next.block != to || !sharing::may_be_shared(&next.extent) || !fits {
+                    break;
+                }
+                to = more;
+            }
+            (Step::Share { at: 0 }, to - start)
+        }
+        _ => (Step::Copy, 0),
+    }
+}

@@ -1,0 +1,104 @@
+//! How many files have each block of the store of shared blocks. A block has no count while one file has it: so the first file that
+//! shares a block counts itself and the other, and the last one finds none.
+
+use persimmon_format::inode::SHARED;
+use persimmon_format::references::References;
+use persimmon_format::{Key, KeyKind};
+
+use super::{Meta, tree};
+use crate::error::{Error, Result};
+
+/// Blocks of the store from `from` on, before `to`, that several files have.
+struct Counted {
+    from: u64,
+    to: u64,
+    count: u32,
+}
+
+fn decode(key: &Key, value: &[u8]) -> Result<Counted> {
+    let references = References::decode(key.item, value)
+        .map_err(|e| Error::item_damaged(SHARED, format_args!("references {}: {e}", key.item)))?;
+    Ok(Counted {
+        from: key.item,
+        to: key.item + u64::from(references.blocks),
+        count: references.count,
+    })
+}
+
+/// Counts that overlap the blocks `from..to`.
+fn overlapping(meta: &Meta, from: u64, to: u64) -> Result<Vec<Counted>> {
+    let mut found = Vec::new();
+    let start = Key::references(from);
+    if let Some((key, value)) = tree::floor(&meta.cache, meta.root, &start)?
+        && (key.ino, key.kind) == (SHARED, KeyKind::REFERENCES)
+        && key.item < from
+    {
+        let counted = decode(&key, value)?;
+        if counted.to > from {
+            found.push(counted);
+        }
+    }
+    for item in tree::range(&meta.cache, meta.root, start..Key::references(to)) {
+        let (key, value) = item?;
+        found.push(decode(&key, value)?);
+    }
+    Ok(found)
+}
+
+/// Makes sure that [`add`] and [`drop`] find all they need in memory and intact.
+pub(crate) fn ensure(meta: &Meta, from: u64, to: u64) -> Result<()> {
+    meta.ensure_around(&Key::references(from))?;
+    meta.ensure_around(&Key::references(to))?;
+    for counted in overlapping(meta, from, to)? {
+        meta.ensure(&Key::references(counted.from))?;
+    }
+    Ok(())
+}
+
+/// One more file has these blocks.
+pub(crate) fn add(meta: &mut Meta, from: u64, to: u64) -> Result<()> {
+    change(meta, from, to, |count| count.saturating_add(1)).map(|_| ())
+}
+
+/// One file less has these blocks. Returns those that none has any more.
+pub(crate) fn drop(meta: &mut Meta, from: u64, to: u64) -> Result<Vec<(u64, u64)>> {
+    change(meta, from, to, |count| count - 1)
+}
+
+/// Changes the counts of blocks, all of which some file has. Returns those that none has then.
+fn change(
+    meta: &mut Meta,
+    from: u64,
+    to: u64,
+    new: impl Fn(u32) -> u32,
+) -> Result<Vec<(u64, u64)>> {
+    let mut orphaned = Vec::new();
+    let mut done = from;
+    for counted in overlapping(meta, from, to)? {
+        let (start, end) = (counted.from.max(from), counted.to.min(to));
+        put_or_note(meta, (done, start), new(1), &mut orphaned);
+        meta.remove(&Key::references(counted.from));
+        put(meta, (counted.from, start), counted.count);
+        put_or_note(meta, (start, end), new(counted.count), &mut orphaned);
+        put(meta, (end, counted.to), counted.count);
+        done = end;
+    }
+    put_or_note(meta, (done, to), new(1), &mut orphaned);
+    Ok(orphaned)
+}
+
+fn put_or_note(meta: &mut Meta, range: (u64, u64), count: u32, orphaned: &mut Vec<(u64, u64)>) {
+    if range.0 < range.1 && count == 0 {
+        orphaned.push(range);
+    } else {
+        put(meta, range, count);
+    }
+}
+
+fn put(meta: &mut Meta, (from, to): (u64, u64), count: u32) {
+    if from < to && count > 1 {
+        let blocks = (to - from) as u32;
+        let value = References { blocks, count }.encode();
+        meta.insert(&Key::references(from), &value);
+    }
+}

@@ -1,0 +1,140 @@
+//! Sharing blocks between files: what one file has moves to the store of shared blocks, and both files name it there.
+
+use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX};
+use persimmon_format::inode::SHARED;
+use persimmon_format::{Ino, Key, KeyKind};
+
+use super::extents::{self, MappedExtent};
+use super::{Meta, references, tree};
+use crate::error::{Error, Result};
+use crate::zones::Zones;
+
+/// Blocks of the store that are left free before and behind those of a record: extents that reach beyond its range move as a whole.
+const MARGIN: u64 = FRAME_BLOCKS_MAX as u64;
+
+/// What a record shares.
+#[derive(Clone, Copy)]
+pub(crate) struct Share {
+    pub(crate) from: Ino,
+    pub(crate) from_block: u64,
+    pub(crate) to: Ino,
+    pub(crate) to_block: u64,
+    pub(crate) blocks: u64,
+    pub(crate) at: u64,
+}
+
+impl Share {
+    fn from_end(&self) -> u64 {
+        self.from_block + self.blocks
+    }
+
+    /// Where a block of the source goes in the store.
+    fn place(&self, block: u64) -> Result<u64> {
+        let place = (self.at + block).checked_sub(self.from_block);
+        place
+            .filter(|place| *place < FILE_BLOCKS_END - MARGIN)
+            .ok_or_else(|| Error::item_damaged(self.from, "shared blocks where none can be"))
+    }
+}
+
+/// Whether an extent may move to the store. What lies in the tree, or may have come out of there without a record, may not: a replay
+/// would find something else.
+pub(crate) fn may_be_shared(extent: &Extent) -> bool {
+    match extent {
+        Extent::Frame { .. } | Extent::Shared { .. } => true,
+        Extent::Packed(packed) => !packed.is_short(),
+        Extent::Inline(_) | Extent::Compressed(_) | Extent::Reserved { .. } => false,
+    }
+}
+
+/// A place in the store for blocks that are shared next, behind all that is there.
+pub(crate) fn free_place(meta: &Meta) -> Result<u64> {
+    let behind = Key::references(0);
+    let last = tree::floor(&meta.cache, meta.root, &behind)?;
+    let end = match last {
+        Some((key, value)) if (key.ino, key.kind) == (SHARED, KeyKind::EXTENT) => {
+            let blocks = Extent::peek_blocks(value).map_err(|e| {
+                Error::item_damaged(SHARED, format_args!("block {}: {e}", key.item))
+            })?;
+            key.item.saturating_add(blocks)
+        }
+        _ => 0,
+    };
+    Ok(end.saturating_add(MARGIN))
+}
+
+/// Extents of the source that move: those in the range, and all parts of their frames.
+fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
+    let mut moved: Vec<MappedExtent> = Vec::new();
+    for mapped in extents::overlapping(
+        meta,
+        share.from,
+        share.from_block,
+        share.from_end(),
+        usize::MAX,
+    )? {
+        match &mapped.extent {
+            Extent::Shared { .. } => {}
+            Extent::Frame { .. } => moved.push(mapped),
+            Extent::Packed(packed) => {
+                let parts = extents::parts_of(meta, share.from, mapped.block, packed)?;
+                moved.extend(parts);
+            }
+            Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => {
+                return Err(Error::Inconsistent(format!(
+                    "inode {}: a record shares block {}, which cannot be",
+                    share.from, mapped.block
+                )));
+            }
+        }
+    }
+    moved.sort_by_key(|mapped| mapped.block);
+    moved.dedup_by_key(|mapped| mapped.block);
+    Ok(moved)
+}
+
+/// Makes sure that [`apply`] finds all it needs in memory and intact.
+pub(crate) fn ensure(meta: &Meta, share: &Share) -> Result<()> {
+    let to_end = share.to_block + share.blocks;
+    extents::ensure(meta, share.from, share.from_block, share.from_end())?;
+    extents::ensure(meta, share.to, share.to_block, to_end)?;
+    for mapped in to_move(meta, share)? {
+        let place = share.place(mapped.block)?;
+        meta.ensure_around(&Key::extent(share.from, mapped.block))?;
+        extents::ensure(meta, SHARED, place, place + mapped.extent.blocks())?;
+        references::ensure(meta, place, place + mapped.extent.blocks())?;
+    }
+    Ok(())
+}
+
+/// Shares blocks. Returns by how many sectors the source and the target grew.
+pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i64, i64)> {
+    let to_end = share.to_block + share.blocks;
+    let mut target = -extents::punch(meta, zones, share.to, share.to_block, to_end)?;
+    let mut source = 0;
+    for mapped in to_move(meta, share)? {
+        let place = share.place(mapped.block)?;
+        source += extents::move_to_store(meta, share.from, &mapped, place)?;
+    }
+    let shared = extents::overlapping(
+        meta,
+        share.from,
+        share.from_block,
+        share.from_end(),
+        usize::MAX,
+    )?;
+    for mapped in shared {
+        let (start, end) = (
+            mapped.block.max(share.from_block),
+            mapped.end().min(share.from_end()),
+        );
+        let part = mapped.extent.part(start - mapped.block, end - start);
+        let Extent::Shared { at, blocks } = part else {
+            continue;
+        };
+        references::add(meta, at, at + u64::from(blocks))?;
+        let block = share.to_block + (start - share.from_block);
+        target += extents::put_shared(meta, share.to, block, &part);
+    }
+    Ok((source, target))
+}

@@ -1,0 +1,320 @@
+//! Files that have blocks in common.
+
+#![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use common::{NOW, create, fresh, noise};
+use persimmon_engine::{CloneRange, Options, Progress, Task, Volume};
+use persimmon_format::extent::Extent;
+use persimmon_format::inode::SHARED;
+use persimmon_format::packed::{FrameTally, PackUnits};
+use persimmon_format::references::References;
+use persimmon_format::table::Role;
+use persimmon_format::{Compression, Ino, Key, KeyKind, ZoneId};
+use persimmon_sim::{SimConfig, SimDevice};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+const BLOCK: usize = 4096;
+
+fn open(device: &Arc<SimDevice>, compression: Compression) -> Volume {
+    let options = Options {
+        compression,
+        staging_bytes_max: 1 << 20,
+        ..Options::default()
+    };
+    Volume::open(Arc::clone(device) as _, options).unwrap().0
+}
+
+fn large_zones() -> SimConfig {
+    SimConfig::new(40, 2048)
+}
+
+fn text(number: u64, len: usize) -> Vec<u8> {
+    let lines = (number..).map(|line| format!("{line:x} and {:x}; ", line.wrapping_mul(line)));
+    lines.flat_map(String::into_bytes).take(len).collect()
+}
+
+fn write(volume: &Volume, ino: Ino, offset: usize, data: &[u8]) {
+    let mut done = 0;
+    while done < data.len() {
+        done += volume
+            .write(ino, (offset + done) as u64, &data[done..], NOW)
+            .unwrap();
+    }
+}
+
+fn read(volume: &Volume, ino: Ino, offset: usize, len: usize) -> Vec<u8> {
+    let mut data = vec![0; len];
+    let read = volume.read(ino, offset as u64, &mut data).unwrap();
+    data.truncate(read);
+    data
+}
+
+fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> usize {
+    let range = CloneRange {
+        from: from.0,
+        from_offset: from.1 as u64,
+        to: to.0,
+        to_offset: to.1 as u64,
+        len: len as u64,
+    };
+    volume.clone_range(&range, NOW).unwrap() as usize
+}
+
+fn items<T>(volume: &Volume, pick: impl FnMut(Key, &[u8]) -> Option<T>) -> Vec<T> {
+    let mut all = Vec::new();
+    volume
+        .walk_while(.., pick, |found| {
+            all.push(found);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    all
+}
+
+/// What zones, inodes and the store of shared blocks count is what the extents are.
+fn check_counts(volume: &Volume) {
+    let extents = items(volume, |key, value| {
+        (key.kind == KeyKind::EXTENT).then(|| (key.ino, key.item, Extent::decode(value).unwrap()))
+    });
+    let counts = items(volume, |key, value| {
+        (key.kind == KeyKind::REFERENCES)
+            .then(|| (key.item, References::decode(key.item, value).unwrap()))
+    });
+    let mut counted: BTreeMap<u64, u32> = BTreeMap::new();
+    for (at, references) in counts {
+        for block in at..at + u64::from(references.blocks) {
+            assert_eq!(counted.insert(block, references.count), None);
+        }
+    }
+    let mut tally = FrameTally::default();
+    let mut zones: BTreeMap<ZoneId, PackUnits> = BTreeMap::new();
+    let mut sectors: BTreeMap<Ino, u64> = BTreeMap::new();
+    let mut named: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut stored: BTreeMap<u64, u32> = BTreeMap::new();
+    for (ino, block, extent) in extents {
+        let (units, share) = match &extent {
+            Extent::Packed(packed) => {
+                let stored = tally.add(ino, block, packed);
+                (stored.units, stored.sectors)
+            }
+            Extent::Frame { crcs, .. } => {
+                (PackUnits::of_blocks(crcs.len() as u64), extent.sectors())
+            }
+            Extent::Shared { at, blocks } => {
+                for block in *at..*at + u64::from(*blocks) {
+                    *named.entry(block).or_default() += 1;
+                }
+                (PackUnits::ZERO, extent.sectors())
+            }
+            _ => (PackUnits::ZERO, extent.sectors()),
+        };
+        *sectors.entry(ino).or_default() += share;
+        if let Some(addr) = extent.addr() {
+            *zones.entry(addr.zone()).or_default() += units;
+        }
+        if ino == SHARED {
+            for block in block..block + extent.blocks() {
+                let count = counted.remove(&block).unwrap_or(1);
+                stored.insert(block, count);
+            }
+        }
+    }
+    assert_eq!(named, stored);
+    assert!(counted.is_empty(), "{counted:?}");
+    for status in volume.zones() {
+        if status.entry.role == Role::Data {
+            let counted = zones.remove(&status.zone).unwrap_or_default();
+            assert_eq!(status.entry.pack_units(), counted, "zone {}", status.zone);
+        }
+    }
+    assert!(zones.is_empty());
+    sectors.remove(&SHARED);
+    for (ino, sectors) in sectors {
+        assert_eq!(volume.attr(ino).unwrap().unwrap().sectors, sectors, "{ino}");
+    }
+}
+
+fn valid_blocks(volume: &Volume) -> u64 {
+    let zones = volume.zones();
+    let data = zones.iter().filter(|zone| zone.entry.role == Role::Data);
+    data.map(|zone| u64::from(zone.entry.valid)).sum()
+}
+
+#[test]
+fn a_clone_takes_no_space_and_writes_its_own() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let device = fresh(large_zones());
+        let volume = open(&device, compression);
+        let (one, two) = (create(&volume).unwrap(), create(&volume).unwrap());
+        let content = text(1, 600 * BLOCK + 77);
+        write(&volume, one, 0, &content);
+        volume.sync().unwrap();
+        let before = valid_blocks(&volume);
+        // The last block may have to be copied: it lies in the tree.
+        let cloned = clone(&volume, (one, 0), (two, 0), content.len());
+        assert!(cloned >= 600 * BLOCK, "{cloned}");
+        assert!(valid_blocks(&volume) <= before + 1);
+        assert_eq!(read(&volume, two, 0, content.len()), content[..cloned]);
+        check_counts(&volume);
+        let new = noise(5, 10 * BLOCK);
+        write(&volume, two, 100 * BLOCK, &new);
+        volume.sync().unwrap();
+        assert!(read(&volume, one, 0, content.len()) == content);
+        assert!(read(&volume, two, 100 * BLOCK, new.len()) == new);
+        check_counts(&volume);
+        volume.truncate(one, 0, NOW).unwrap();
+        let end = cloned - 200 * BLOCK;
+        assert!(read(&volume, two, 200 * BLOCK, end) == content[200 * BLOCK..cloned]);
+        check_counts(&volume);
+        volume.truncate(two, 0, NOW).unwrap();
+        check_counts(&volume);
+        assert_eq!(valid_blocks(&volume), 0);
+    }
+}
+
+/// Files that are changed at random, and what they should hold.
+struct Twin {
+    rng: StdRng,
+    files: Vec<(Ino, Vec<u8>)>,
+    number: u64,
+    cloned: usize,
+}
+
+impl Twin {
+    fn step(&mut self, volume: &Volume) {
+        let at = self.rng.random_range(0..self.files.len());
+        let place = self.rng.random_range(0..100) * BLOCK;
+        let len = BLOCK * self.rng.random_range(1..60);
+        if self.rng.random_range(0..4) == 0 {
+            let other = self.rng.random_range(0..self.files.len());
+            let from = self.rng.random_range(0..100) * BLOCK;
+            if other == at && from.abs_diff(place) < len {
+                return;
+            }
+            let (from_ino, to_ino) = (self.files[other].0, self.files[at].0);
+            let cloned = clone(volume, (from_ino, from), (to_ino, place), len);
+            self.cloned += cloned;
+            let bytes = self.files[other].1[from.min(self.files[other].1.len())..].to_vec();
+            let bytes = &bytes[..cloned];
+            let content = &mut self.files[at].1;
+            if cloned > 0 {
+                content.resize(content.len().max(place + cloned), 0);
+                content[place..place + cloned].copy_from_slice(bytes);
+            }
+            return;
+        }
+        let (ino, content) = &mut self.files[at];
+        let (place, len) = if self.rng.random_range(0..4) == 0 {
+            (place + self.rng.random_range(0..BLOCK), len - 50)
+        } else {
+            (place, len)
+        };
+        match self.rng.random_range(0..14) {
+            0..5 => {
+                self.number += 1;
+                let bytes = match self.rng.random_range(0..3) {
+                    0 => noise(self.number, len),
+                    1 => vec![self.number as u8; len],
+                    _ => text(self.number, len),
+                };
+                content.resize(content.len().max(place + len), 0);
+                content[place..place + len].copy_from_slice(&bytes);
+                write(volume, *ino, place, &bytes);
+            }
+            5 => {
+                volume.truncate(*ino, place as u64, NOW).unwrap();
+                content.resize(place, 0);
+            }
+            6 => {
+                volume.punch(*ino, place as u64, len as u64, NOW).unwrap();
+                let end = content.len().min(place + len);
+                if place < end {
+                    content[place..end].fill(0);
+                }
+            }
+            7..9 => volume.sync_file(*ino).unwrap(),
+            9 => volume.sync().unwrap(),
+            10 => while volume.step(Task::WriteBack).unwrap() == Progress::Worked {},
+            11 => {
+                let zones: Vec<_> = volume
+                    .zones()
+                    .iter()
+                    .filter(|zone| zone.entry.role == Role::Data && zone.entry.valid > 0)
+                    .map(|zone| zone.zone)
+                    .collect();
+                if !zones.is_empty() {
+                    let zone = zones[self.rng.random_range(0..zones.len())];
+                    volume.empty_zones(&[zone]).unwrap();
+                }
+            }
+            _ => {
+                let read = read(volume, *ino, place, len);
+                let end = content.len().min(place + len);
+                assert!(read == content[place.min(end)..end]);
+            }
+        }
+    }
+
+    fn check(&self, volume: &Volume) {
+        for (ino, content) in &self.files {
+            let found = read(volume, *ino, 0, content.len() + 1);
+            assert_eq!(found.len(), content.len(), "{ino}");
+            let differs = found.iter().zip(content).position(|(a, b)| a != b);
+            assert_eq!(differs, None, "{ino}");
+        }
+    }
+}
+
+#[test]
+fn content_and_counts_stay_right_whatever_happens() {
+    let shapes = [
+        SimConfig::new(60, 128).capacity(120),
+        SimConfig::new(40, 512),
+        large_zones(),
+    ];
+    let mut cloned = 0;
+    for seed in 0..12 {
+        let device = fresh(shapes[seed as usize % shapes.len()].clone());
+        let mut rng = StdRng::seed_from_u64(seed);
+        let compression = if seed % 2 == 0 {
+            Compression::None
+        } else {
+            Compression::Lz4
+        };
+        let mut volume = open(&device, compression);
+        let files = (0..3)
+            .map(|_| (create(&volume).unwrap(), Vec::new()))
+            .collect();
+        let mut twin = Twin {
+            number: rng.random(),
+            rng,
+            files,
+            cloned: 0,
+        };
+        for round in 0..12 {
+            for _ in 0..25 {
+                twin.step(&volume);
+            }
+            twin.check(&volume);
+            volume.sync().unwrap();
+            check_counts(&volume);
+            // Every other time without an orderly end.
+            if round % 2 == 0 {
+                volume.close().unwrap();
+            }
+            drop(volume);
+            volume = open(&device, compression);
+            twin.check(&volume);
+            check_counts(&volume);
+        }
+        cloned += twin.cloned;
+    }
+    assert!(cloned > 20 << 20, "{cloned}");
+}
