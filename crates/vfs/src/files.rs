@@ -5,7 +5,8 @@
 
 use persimmon_sync::atomic::Ordering;
 
-use persimmon_engine::{Promised, Seek};
+use persimmon_engine::{CloneRange, Promised, Seek};
+use persimmon_format::BLOCK_SIZE;
 
 use crate::handles::Open;
 use crate::nodes::Node;
@@ -15,6 +16,8 @@ use crate::{
 
 /// Bytes one call of `copy_file_range` copies at most, so that no request takes long.
 const COPY_MAX: u64 = 8 << 20;
+/// Bytes one call clones at most.
+const CLONE_MAX: u64 = 256 << 20;
 /// Bytes copied at a time.
 const COPY_BUFFER: u64 = 256 << 10;
 
@@ -34,10 +37,7 @@ impl Vfs {
     /// Reads at `offset` into `buf`. Tells how many bytes: fewer than `buf` holds only at the end
     /// of the file.
     pub fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let open = self.opened(ino, handle)?;
-        if open.as_ref().is_some_and(|o| !o.flags.read || o.directory) {
-            return Err(Error::BadHandle);
-        }
+        let open = self.opened_to_read(ino, handle)?;
         // A block that cannot be read is the reader's trouble, not the volume's.
         let read = if is_direct(open.as_deref()) {
             self.volume.read_direct(ino, offset, buf)
@@ -59,10 +59,7 @@ impl Vfs {
         handle: Handle,
         ranges: &mut [(u64, &mut [u8])],
     ) -> Result<Vec<Result<usize>>> {
-        let open = self.opened(ino, handle)?;
-        if open.as_ref().is_some_and(|o| !o.flags.read || o.directory) {
-            return Err(Error::BadHandle);
-        }
+        let open = self.opened_to_read(ino, handle)?;
         let read = if is_direct(open.as_deref()) {
             self.volume.read_batch_direct(ino, ranges)
         } else {
@@ -139,19 +136,37 @@ impl Vfs {
             None => volume.write_hinted(ino, offset, data, now, hint).map(here),
         };
         let (offset, len) = self.watch(written)?;
-        if let Some(node) = node {
-            node.accessed.store(false, Ordering::Relaxed);
-        }
-        let asked = open.map(|o| o.flags).unwrap_or_default();
-        if flags.data_sync || asked.sync || asked.data_sync {
-            self.watch(self.volume.sync_file(ino))?;
-        } else if asked.write_through {
-            self.watch(self.volume.record_file(ino))?;
-        }
+        self.written(ino, open.as_deref(), flags.data_sync)?;
         Ok(Written {
             len,
             end: offset + len as u64,
         })
+    }
+
+    /// What was written, through an open file or by the inode alone, is as durable as that asks for.
+    fn written(&self, ino: Ino, open: Option<&Open>, data_sync: bool) -> Result<()> {
+        if let Some(open) = open {
+            open.node.accessed.store(false, Ordering::Relaxed);
+        }
+        let asked = open.map(|o| o.flags).unwrap_or_default();
+        if data_sync || asked.sync || asked.data_sync {
+            self.watch(self.volume.sync_file(ino))?;
+        } else if asked.write_through {
+            self.watch(self.volume.record_file(ino))?;
+        }
+        Ok(())
+    }
+
+    fn opened_to_read(
+        &self,
+        ino: Ino,
+        handle: Handle,
+    ) -> Result<Option<persimmon_sync::Arc<Open>>> {
+        let open = self.opened(ino, handle)?;
+        if open.as_ref().is_some_and(|o| !o.flags.read || o.directory) {
+            return Err(Error::BadHandle);
+        }
+        Ok(open)
     }
 
     pub(crate) fn opened_to_write(
@@ -265,8 +280,46 @@ impl Vfs {
             .ok_or(Error::NoSuchOffset)
     }
 
+    /// Clones what it can of a range, from its beginning. Tells how many bytes the target has in common with the source then.
+    fn clone_range(
+        &self,
+        (from, from_handle, from_offset): (Ino, Handle, u64),
+        (to, to_handle, to_offset): (Ino, Handle, u64),
+        len: u64,
+    ) -> Result<u64> {
+        self.writable()?;
+        let source = self.opened_to_read(from, from_handle)?;
+        let target = self.opened_to_write(to, to_handle)?;
+        let block = BLOCK_SIZE as u64;
+        let appends = target.as_ref().is_some_and(|o| o.flags.append);
+        if appends
+            || len == 0
+            || !from_offset.is_multiple_of(block)
+            || !to_offset.is_multiple_of(block)
+        {
+            return Ok(0);
+        }
+        let _source_pin = self.pin_unopened(from, source.as_ref())?;
+        let _pin = self.pin_unopened(to, target.as_ref())?;
+        let node = target.as_ref().map(|o| &*o.node);
+        self.clear_privileges(to, node, WriteFlags::default().author)?;
+        let range = CloneRange {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len,
+        };
+        let cloned = self.watch(self.volume.clone_range(&range, self.now()))?;
+        if cloned > 0 {
+            self.accessed(from, source.as_deref());
+            self.written(to, target.as_deref(), false)?;
+        }
+        Ok(cloned)
+    }
+
     /// Copies up to `len` bytes between files, or within one if the ranges are apart. Tells how
-    /// many were copied, which may be fewer; 0 at the end of the source.
+    /// many were copied, which may be fewer; 0 at the end of the source. Whole blocks are not copied: both files have them then.
     pub fn copy_file_range(
         &self,
         source: (Ino, Handle, u64),
@@ -275,10 +328,14 @@ impl Vfs {
     ) -> Result<u64> {
         let (from, from_handle, from_offset) = source;
         let (to, to_handle, to_offset) = target;
-        end_of(from_offset, len.min(COPY_MAX))?;
-        end_of(to_offset, len.min(COPY_MAX))?;
+        end_of(from_offset, len.min(CLONE_MAX))?;
+        end_of(to_offset, len.min(CLONE_MAX))?;
         if from == to && from_offset.abs_diff(to_offset) < len {
             return Err(Error::Invalid("ranges overlap"));
+        }
+        let cloned = self.clone_range(source, target, len.min(CLONE_MAX))?;
+        if cloned > 0 {
+            return Ok(cloned);
         }
         let len = len.min(COPY_MAX);
         let mut buffer = vec![0; len.min(COPY_BUFFER) as usize];

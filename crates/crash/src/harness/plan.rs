@@ -101,6 +101,8 @@ pub struct Plan {
 /// States of one run at most, and of one in which each takes long.
 const STATES_MAX: u64 = 2_000;
 const HEAVY_STATES_MAX: u64 = 10;
+/// From this seed on many copies are of whole blocks.
+const CLONES_FROM: u64 = 100_000_000;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
@@ -422,7 +424,9 @@ impl Plan {
     /// A source of operations for this workload.
     #[must_use]
     pub fn generator(&self, seed: u64) -> Generator {
-        Generator::new(seed, self.mix, self.bytes_max).xattrs(self.xattr_names)
+        Generator::new(seed, self.mix, self.bytes_max)
+            .xattrs(self.xattr_names)
+            .clones(matches!(self.origin, Origin::Seed(number) if number >= CLONES_FROM))
     }
 
     /// The plan of a short sequence: a crash at every command that shorter sequences have not had.

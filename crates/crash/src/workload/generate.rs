@@ -69,6 +69,8 @@ pub struct Generator {
     first: Vec<Op>,
     /// Names of extended attributes.
     xattr_names: u32,
+    /// Many copies are of whole blocks.
+    clones: bool,
     fill: u64,
 }
 
@@ -82,6 +84,7 @@ impl Generator {
             bytes_max,
             first: Vec::new(),
             xattr_names: 3,
+            clones: false,
             fill: seed << 20,
         }
     }
@@ -90,6 +93,13 @@ impl Generator {
     #[must_use]
     pub fn xattrs(mut self, names: u32) -> Generator {
         self.xattr_names = names.max(1);
+        self
+    }
+
+    /// Many copies are of whole blocks, which both files have then.
+    #[must_use]
+    pub fn clones(mut self, clones: bool) -> Generator {
+        self.clones = clones;
         self
     }
 
@@ -356,7 +366,27 @@ impl Generator {
         let length = u64::from(self.length());
         let from_offset = self.rng.random_range(0..=from_size);
         let mut to_offset = self.offset(size);
-        if same_file(tree, &from, &to) {
+        let is_same = same_file(tree, &from, &to);
+        if self.clones && to_offset & 1 == 0 {
+            // Whole blocks, which both files have then.
+            let (from_offset, length) = (
+                from_offset / BLOCK * BLOCK,
+                4 * length / BLOCK * BLOCK + BLOCK,
+            );
+            let to_offset = to_offset / BLOCK * BLOCK;
+            return Op::Copy {
+                from,
+                to,
+                from_offset,
+                to_offset: if is_same {
+                    to_offset.max(from_offset + length)
+                } else {
+                    to_offset
+                },
+                length,
+            };
+        }
+        if is_same {
             to_offset = to_offset.max(from_offset + length);
         }
         Op::Copy {
