@@ -11,7 +11,7 @@ use std::sync::Arc;
 use persimmon_device::{BLOCK_SIZE, ZoneId};
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::Inode;
+use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::log::LogBlock;
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::summary::Summary;
@@ -600,6 +600,9 @@ impl Scrub<'_> {
             Error::DataDamaged { .. } | Error::DataLost { .. } | Error::Device(_) => Some(error),
             _ => None,
         };
+        if ino == SHARED {
+            return self.data.read_block(ino, block).err().and_then(damage);
+        }
         match self
             .data
             .read_direct(ino, block.saturating_mul(BLOCK_SIZE as u64), &mut content)

@@ -14,7 +14,7 @@ use super::Cleaner;
 use super::moving::{LiveExtent, Loaded};
 use crate::error::{Error, Result};
 use crate::invariant::invariant;
-use crate::meta::{View, extents};
+use crate::meta::extents::{self, Whereabouts};
 use crate::store::PageFaults;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::ZoneEvent;
@@ -305,39 +305,44 @@ impl Cleaner {
         let LiveExtent {
             ino, block, frame, ..
         } = extent;
-        self.find_live_at((*ino, *block), frame, out)?;
-        let places = self.look_at(|view| {
-            view.find(|meta| extents::places_in_store(meta, *ino, *block, frame.blocks()))
-        })?;
-        for place in places.into_iter().flatten() {
+        for place in self.find_live_at((*ino, *block), frame, out)? {
             self.find_live_at((SHARED, place), frame, out)?;
         }
         Ok(())
     }
 
+    /// The same at one place. Returns where in the store it may be.
     fn find_live_at(
         &self,
         (ino, block): (Ino, u64),
         frame: &Extent,
         out: &mut Vec<LiveExtent>,
-    ) -> Result<()> {
-        let live = self.look_at(|view| {
-            let live = view.find(|meta| {
-                let live = extents::still_there(meta, ino, block, frame)?;
+    ) -> Result<Vec<u64>> {
+        let found = self.store.view::<_, Error>(|view| {
+            let found = view.find(|meta| {
+                let found = extents::whereabouts(meta, ino, block, frame)?;
                 // A move needs what is beside them too.
-                for mapped in &live {
+                for mapped in &found.live {
                     extents::ensure(meta, ino, mapped.block, mapped.end())?;
                 }
-                Ok(live)
+                Ok(found)
             })?;
-            if !live.is_empty() {
+            if !found.live.is_empty() {
                 view.inode(ino)?;
             }
-            Ok(live)
-        })?;
-        let Some(live) = live.filter(|live| !live.is_empty()) else {
-            return Ok(());
+            Ok(found)
+        });
+        let Whereabouts { live, places } = match found {
+            // What of a damaged file is in the zone stays there, and is counted: the zone is not reset.
+            Err(error @ Error::ItemDamaged { .. }) => {
+                tracing::error!(%error, "blocks of a damaged file are not moved");
+                return Ok(Vec::new());
+            }
+            found => found?,
         };
+        if live.is_empty() {
+            return Ok(places);
+        }
         if matches!(frame, Extent::Packed(_)) {
             out.push(LiveExtent {
                 ino,
@@ -345,7 +350,7 @@ impl Cleaner {
                 frame: frame.clone(),
                 parts: live,
             });
-            return Ok(());
+            return Ok(places);
         }
         out.extend(live.into_iter().map(|p| LiveExtent {
             ino,
@@ -353,19 +358,7 @@ impl Cleaner {
             frame: p.extent,
             parts: Vec::new(),
         }));
-        Ok(())
-    }
-
-    /// A look at the tree. `None` if what is looked at is damaged: what of a damaged file is in the zone stays there, and is counted, so
-    /// the zone is not reset.
-    fn look_at<T>(&self, look: impl FnMut(&View<'_>) -> Result<T>) -> Result<Option<T>> {
-        match self.store.view::<_, Error>(look) {
-            Err(error @ Error::ItemDamaged { .. }) => {
-                tracing::error!(%error, "blocks of a damaged file are not moved");
-                Ok(None)
-            }
-            found => found.map(Some),
-        }
+        Ok(places)
     }
 }
 

@@ -326,20 +326,6 @@ fn joined(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<Option<(
     )))
 }
 
-/// Where blocks of a file may be in the store of shared blocks that were written for `blocks` blocks from `block` on: for each shared
-/// extent there, the place in the store that is as far from the extent's as `block` is.
-pub(crate) fn places_in_store(meta: &Meta, ino: Ino, block: u64, blocks: u64) -> Result<Vec<u64>> {
-    let mapped = overlapping(meta, ino, block, block.saturating_add(blocks), usize::MAX)?;
-    let place = |mapped: &MappedExtent| match mapped.extent {
-        Extent::Shared { at, .. } => (at + block).checked_sub(mapped.block),
-        _ => None,
-    };
-    let mut places: Vec<u64> = mapped.iter().filter_map(place).collect();
-    places.sort_unstable();
-    places.dedup();
-    Ok(places)
-}
-
 /// Extents that overlap the file blocks `from..to`, each shared one replaced by what the store has of it.
 pub(crate) fn resolved(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<Vec<MappedExtent>> {
     let mut extents = Vec::new();
@@ -404,16 +390,24 @@ pub(crate) fn exchange(
     Ok(exchanged)
 }
 
-/// The parts of the frame `from`, at file block `block`, that the file still refers to there.
-pub(crate) fn still_there(
-    meta: &Meta,
-    ino: Ino,
-    block: u64,
-    from: &Extent,
-) -> Result<Vec<MappedExtent>> {
+/// Where blocks that were written for a file are now.
+pub(crate) struct Whereabouts {
+    /// Those that the file still refers to itself.
+    pub(crate) live: Vec<MappedExtent>,
+    /// Places in the store of shared blocks at which the first of them may be: for each shared extent there, the one that is as far from
+    /// the extent's as the first of them is in the file.
+    pub(crate) places: Vec<u64>,
+}
+
+/// What became of the frame `from`, at file block `block`.
+pub(crate) fn whereabouts(meta: &Meta, ino: Ino, block: u64, from: &Extent) -> Result<Whereabouts> {
     let end = block + from.blocks();
-    let mut live = Vec::new();
+    let (mut live, mut places) = (Vec::new(), Vec::new());
     for mapped in overlapping(meta, ino, block, end, usize::MAX)? {
+        if let Extent::Shared { at, .. } = mapped.extent {
+            places.extend((at + block).checked_sub(mapped.block));
+            continue;
+        }
         let start = mapped.block.max(block);
         let length = mapped.end().min(end) - start;
         let part = from.part(start - block, length);
@@ -426,5 +420,16 @@ pub(crate) fn still_there(
             });
         }
     }
-    Ok(live)
+    places.dedup();
+    Ok(Whereabouts { live, places })
+}
+
+/// The parts of the frame `from`, at file block `block`, that the file still refers to there.
+pub(crate) fn still_there(
+    meta: &Meta,
+    ino: Ino,
+    block: u64,
+    from: &Extent,
+) -> Result<Vec<MappedExtent>> {
+    whereabouts(meta, ino, block, from).map(|found| found.live)
 }
