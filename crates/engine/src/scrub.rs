@@ -11,7 +11,7 @@ use std::sync::Arc;
 use persimmon_device::{BLOCK_SIZE, ZoneId};
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::{Inode, SHARED};
+use persimmon_format::inode::Inode;
 use persimmon_format::log::LogBlock;
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::summary::Summary;
@@ -543,16 +543,18 @@ impl Scrub<'_> {
     }
 
     fn scrub_frame(&self, frame: &Frame, step: &mut ScrubStep) {
-        let (addr, bad) = match &frame.extent {
+        // Of a compressed frame all blocks are at the first.
+        let (addr, apart, bad) = match &frame.extent {
             Extent::Frame { addr, crcs } => {
                 step.read(crcs.len() as u64);
-                (*addr, self.bad_blocks(*addr, crcs))
+                (*addr, 1, self.bad_blocks(*addr, crcs))
             }
             Extent::Packed(packed) => {
                 step.read(packed.span().into());
                 let blocks = self.store.media.read(packed.addr, packed.span());
                 let good = blocks.is_ok_and(|blocks| packed.content(&blocks).is_some());
-                (packed.addr, if good { Vec::new() } else { vec![0] })
+                let bad = if good { 0 } else { packed.blocks.into() };
+                (packed.addr, 0, (0..bad).collect())
             }
             _ => return,
         };
@@ -567,7 +569,7 @@ impl Scrub<'_> {
             {
                 finding.blocks += 1;
             } else {
-                step.found(Damage::Data, addr.offset(at), 1, &reason);
+                step.found(Damage::Data, addr.offset(at * apart), 1, &reason);
                 if let Some(finding) = step.findings.last_mut() {
                     finding.file = Some((frame.ino, block));
                 }
@@ -595,22 +597,11 @@ impl Scrub<'_> {
     /// Whether a block of a file cannot be read from the device, wherever it is by now. Staging counts: it may be
     /// on its way to where the tree already has it.
     fn is_damaged(&self, ino: Ino, block: u64) -> Option<Error> {
-        let mut content = vec![0; BLOCK_SIZE];
         let damage = |error| match error {
             Error::DataDamaged { .. } | Error::DataLost { .. } | Error::Device(_) => Some(error),
             _ => None,
         };
-        if ino == SHARED {
-            return self.data.read_block(ino, block).err().and_then(damage);
-        }
-        match self
-            .data
-            .read_direct(ino, block.saturating_mul(BLOCK_SIZE as u64), &mut content)
-        {
-            Ok(0) => self.data.read_block(ino, block).err().and_then(damage),
-            Ok(_) => None,
-            Err(error) => damage(error),
-        }
+        self.data.check_block(ino, block).err().and_then(damage)
     }
 }
 

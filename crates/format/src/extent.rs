@@ -1,7 +1,7 @@
 //! Extents: where parts of files are.
 
 use crate::codec::{Put, Reader};
-use crate::packed::{self, CompressedFrame, Packed};
+use crate::packed::{self, CompressedFrame, PackUnits, Packed};
 use crate::{Addr, BLOCK_SIZE, Result};
 
 /// Blocks one frame may have (1 MiB).
@@ -64,6 +64,19 @@ impl Extent {
             | Extent::Reserved { .. }
             | Extent::Compressed(_)
             | Extent::Shared { .. } => None,
+        }
+    }
+
+    /// What it takes on the device: of a packed extent all of its frame.
+    #[must_use]
+    pub fn pack_units(&self) -> PackUnits {
+        match self {
+            Extent::Frame { crcs, .. } => PackUnits::of_blocks(crcs.len() as u64),
+            Extent::Packed(packed) => packed.frame.pack_units(),
+            Extent::Inline(_)
+            | Extent::Reserved { .. }
+            | Extent::Compressed(_)
+            | Extent::Shared { .. } => PackUnits::ZERO,
         }
     }
 

@@ -8,6 +8,9 @@ use persimmon_engine::Parallel;
 /// Jobs from which on other threads help. A frame of 128 KiB takes some 200 us, and starting a thread some 30.
 const JOBS_MIN: usize = 4;
 
+/// Threads of one batch at most: others may compress at the same time.
+const THREADS_MAX: usize = 8;
+
 /// Runs jobs on as many threads as there are cores. They are started for the jobs and end with them, so that an idle volume has none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllCores;
@@ -17,7 +20,9 @@ impl Parallel for AllCores {
         let threads = if jobs < JOBS_MIN {
             1
         } else {
-            thread::available_parallelism().map_or(1, usize::from)
+            thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(THREADS_MAX)
         };
         let next = AtomicUsize::new(0);
         let work = || {

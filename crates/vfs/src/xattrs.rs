@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use persimmon_engine::{Intent, Transaction};
 use persimmon_format::inode::{FLAG_XATTRS, Inode};
 use persimmon_format::name::{XATTR_NAME_MAX, XATTR_NAMES_MAX, XATTR_VALUE_MAX, Xattr};
+use persimmon_format::zone_header::FRAMES;
 use persimmon_format::{Key, KeyKind};
 
 use crate::acl::{self, Stored};
@@ -89,6 +90,12 @@ impl Vfs {
             Some(attribute) => Some((attribute, attribute.parse(ino, value)?)),
             None => None,
         };
+        if let Some((InodeAttribute::Compression, _)) = in_inode
+            && self.volume.identity().incompatible & FRAMES == 0
+        {
+            tracing::warn!(%ino, "the volume was made without compressed frames: no compression can be told");
+            return Err(Error::NotSupported);
+        }
         let now = self.change_time(ino)?;
         self.change(Intent::Grow, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;

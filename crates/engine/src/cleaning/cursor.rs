@@ -6,6 +6,7 @@ use std::ops::Bound;
 use persimmon_device::ZoneId;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, PageId};
@@ -172,12 +173,12 @@ impl Cleaner {
     /// what is placed leaves room for the pages of one group (`space/reserves.rs`).
     fn move_some(&self, cursor: &mut CleaningCursor, blocks_max: u64) -> Result<()> {
         let frames_max = self.store.transaction_ops_max();
-        let (mut group, mut blocks) = (Vec::new(), 0);
-        while blocks < blocks_max && group.len() < frames_max {
+        let (mut group, mut units) = (Vec::new(), PackUnits::ZERO);
+        while units < PackUnits::of_blocks(blocks_max) && group.len() < frames_max {
             let Some(next) = cursor.loaded.pop() else {
                 break;
             };
-            blocks += next.extent.blocks();
+            units += next.extent.pack_units();
             group.push(next);
         }
         let (stream, life) = self.store.zones.infer_moved(cursor.victim.zone);

@@ -2,7 +2,7 @@
 
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::Packed;
+use persimmon_format::packed::{PackUnits, Packed};
 use persimmon_format::record::Op;
 use persimmon_format::{Addr, Compression, Ino, checksum};
 
@@ -44,6 +44,11 @@ impl LiveExtent {
     /// How many they are.
     pub(super) fn blocks(&self) -> u64 {
         self.place().map_or(0, |(_, blocks)| blocks.into())
+    }
+
+    /// What moving it takes.
+    pub(super) fn pack_units(&self) -> PackUnits {
+        self.frame.pack_units()
     }
 }
 
@@ -151,17 +156,19 @@ impl Cleaner {
     /// record tells of it, for a recovery would take it for data that never arrived, and end the history there: the
     /// next checkpoint that frees zones is a whole one then. Nor does one tell of packed extents on a volume whose records know none.
     fn move_sound(&self, group: &[Loaded], sound: bool, stream: Stream, life: Life) -> Result<()> {
+        let run_blocks_max = self.store.run_blocks_max();
+        let blocks_max = (self.store.frame_blocks_max(), run_blocks_max);
         let mut moving = Moving::default();
         for loaded in group.iter().filter(|loaded| loaded.is_sound == sound) {
             if !sound {
                 let LiveExtent { ino, block, .. } = loaded.extent;
                 tracing::error!(%ino, block, blocks = loaded.extent.blocks(), "valid blocks are damaged; they are moved as they are");
             }
-            moving.add(loaded, life, self.store.frame_blocks_max());
+            moving.add(loaded, life, blocks_max);
         }
         let Moving { mut runs, frames } = moving;
         let frames: Vec<&Compressed> = frames.iter().collect();
-        runs.extend(packed_runs(&frames, life, self.store.run_blocks_max()));
+        runs.extend(packed_runs(&frames, life, run_blocks_max));
         if runs.is_empty() {
             return Ok(());
         }
@@ -181,12 +188,16 @@ impl Cleaner {
             .collect();
         for moves in moves.chunks(self.store.transaction_ops_max()) {
             let is_packed = |moved: &Exchange| matches!(moved.to, Extent::Packed(_));
+            // What is moved is told as the device has it: that is what pays for new blocks.
+            let units: PackUnits = moves.iter().map(|moved| moved.to.pack_units()).sum();
             let moved = if sound && (self.store.has_frames() || !moves.iter().any(is_packed)) {
                 self.store.change(None, |tx| remap(tx, moves))?.0
             } else {
                 self.placement.exchange(moves)?
             };
-            add(&self.store.media.counters.blocks_moved, moved);
+            if moved > 0 {
+                add(&self.store.media.counters.blocks_moved, units.blocks());
+            }
         }
         result
     }
@@ -200,7 +211,7 @@ struct Moving {
 }
 
 impl Moving {
-    fn add(&mut self, loaded: &Loaded, life: Life, frame_blocks_max: usize) {
+    fn add(&mut self, loaded: &Loaded, life: Life, blocks_max: (usize, usize)) {
         let LiveExtent {
             ino, block, frame, ..
         } = &loaded.extent;
@@ -214,7 +225,7 @@ impl Moving {
                 life,
                 from: Some(MovedFrom::Frame(*addr)),
             }),
-            Extent::Packed(packed) => self.add_packed(loaded, packed, life, frame_blocks_max),
+            Extent::Packed(packed) => self.add_packed(loaded, packed, life, blocks_max),
             Extent::Inline(_)
             | Extent::Reserved { .. }
             | Extent::Compressed(_)
@@ -228,7 +239,7 @@ impl Moving {
         loaded: &Loaded,
         packed: &Packed,
         life: Life,
-        frame_blocks_max: usize,
+        (frame_blocks_max, run_blocks_max): (usize, usize),
     ) {
         let LiveExtent {
             ino, block, parts, ..
@@ -239,13 +250,18 @@ impl Moving {
         };
         let live = parts.iter().map(|part| part.extent.blocks()).sum();
         let is_counted_whole = packed.stored(live).units == packed.frame.pack_units();
-        let is_short = packed.span() as usize <= frame_blocks_max.max(2);
-        let content = if is_counted_whole && is_short || !loaded.is_sound {
+        // A device may append less at once than when the frame was written.
+        let fits = bytes.len().div_ceil(BLOCK_SIZE) <= run_blocks_max;
+        let content = if is_counted_whole && fits || !loaded.is_sound {
             None
         } else {
             packed.frame.decompress(bytes)
         };
         let Some(content) = content else {
+            if !fits {
+                tracing::error!(addr = %packed.addr, "a damaged compressed frame is too long for the device, it stays");
+                return;
+            }
             let (ino, block, bytes) = (*ino, *block, bytes.to_vec());
             self.frames.push(Compressed {
                 ino,

@@ -35,7 +35,8 @@ impl FileData {
         self.read_through(self.cache_for(buf.len()), ino, offset, buf)
     }
 
-    /// The same past [`Options::read_cache_bytes_max`](crate::Options::read_cache_bytes_max): from the device, and not kept.
+    /// The same past [`Options::read_cache_bytes_max`](crate::Options::read_cache_bytes_max): from the device, and not kept, but for
+    /// what lies in compressed frames ([`Options::frame_cache_bytes_max`](crate::Options::frame_cache_bytes_max)).
     pub fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.read_through(None, ino, offset, buf)
     }
@@ -265,10 +266,23 @@ impl FileData {
             state: cached.state.filter(|_| !is_staged),
             ..cached
         });
+        let caches = self.caches(ino, cached);
         for (from, to) in self.copy_staged(ino, offset, buf) {
-            self.read_tree(cached, ino, (from, to), offset, buf)?;
+            self.read_tree(caches, ino, (from, to), offset, buf)?;
         }
         Ok(())
+    }
+
+    /// Whether a block of a file can be read from the device, past all that is in memory; or it waits to be written there.
+    pub(crate) fn check_block(&self, ino: Ino, block: u64) -> Result<()> {
+        let offset = block.saturating_mul(BLOCK_SIZE as u64);
+        let mut content = [0; BLOCK_SIZE];
+        look_again(|_| {
+            let missing = self.copy_staged(ino, offset, &mut content);
+            missing.into_iter().try_for_each(|range| {
+                self.read_tree(Caches::NONE, ino, range, offset, &mut content)
+            })
+        })
     }
 
     /// Copies what of a range is staged; the ranges of blocks that are not.
@@ -299,7 +313,8 @@ impl FileData {
     pub(crate) fn read_block(&self, ino: Ino, block: u64) -> Result<Vec<u8>> {
         let mut content = vec![0; BLOCK_SIZE];
         let offset = block * BLOCK_SIZE as u64;
-        look_again(|_| self.read_tree(None, ino, (block, block + 1), offset, &mut content))?;
+        let caches = self.caches(ino, None);
+        look_again(|_| self.read_tree(caches, ino, (block, block + 1), offset, &mut content))?;
         Ok(content)
     }
 
@@ -307,13 +322,12 @@ impl FileData {
     /// extents are looked up piece by piece: a look begins again at each page that it misses.
     fn read_tree(
         &self,
-        cached: Option<Cached<'_>>,
+        caches: Caches<'_>,
         ino: Ino,
         (from, to): (u64, u64),
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
-        let caches = self.caches(ino, cached);
         for (start, end) in looks(from, to) {
             let extents = self.pinned_extents(ino, start, end)?;
             let mut plan = Plan::through(caches);
@@ -575,6 +589,13 @@ struct Caches<'c> {
     frames: Option<Cached<'c>>,
 }
 
+impl Caches<'_> {
+    const NONE: Caches<'static> = Caches {
+        blocks: None,
+        frames: None,
+    };
+}
+
 /// What of a read is on the device: places, and what is made of each.
 struct Plan<'p> {
     caches: Caches<'p>,
@@ -704,8 +725,11 @@ fn deliver(
                 .content(data)
                 .ok_or_else(|| damaged(used.block, packed.addr))?;
             let (from, to) = part.wanted;
+            // Who reads all of it has no use for a copy.
+            let is_all = to - from == u64::from(packed.blocks);
+            let keeps = caches.frames.filter(|_| !is_all || caches.blocks.is_some());
             for (block, content) in (part.first..).zip(content.chunks_exact(BLOCK_SIZE)) {
-                if let Some((cached, pin)) = caches.frames.zip(part.pin.as_ref()) {
+                if let Some((cached, pin)) = keeps.zip(part.pin.as_ref()) {
                     cached.insert(block, part.stored_at(block), pin, content);
                 }
                 if (from..to).contains(&block) {

@@ -135,8 +135,7 @@ impl Placement {
                 self.tell_zone_taken();
             }
             let zone = writer.zone;
-            let blocks =
-                |runs: &[Run]| -> u64 { runs.iter().map(|run| u64::from(run.data.blocks())).sum() };
+            let blocks = |runs: &[Run]| -> u64 { runs.iter().map(Run::file_blocks).sum() };
             let all = blocks(runs);
             let later = set_apart(runs, blocks_max);
             invariant!(
@@ -272,11 +271,17 @@ fn set_apart(runs: &mut Vec<Run>, blocks_max: u64) -> Vec<Run> {
         blocks += runs.get(at).map_or(0, |run| u64::from(run.data.blocks()));
     }
     let mut later: Vec<Run> = runs.drain(..at).collect();
+    let is_alone = runs.len() == 1;
     if blocks > blocks_max
-        && let Some(run) = runs.first_mut().filter(|run| run.packed.is_empty())
+        && let Some(run) = runs.first_mut()
     {
         let keeps = u64::from(run.data.blocks()) - (blocks - blocks_max);
-        later.push(run.split_off(keeps as u32));
+        match run.cut_at_most(keeps as u32) {
+            // A compressed frame is not cut. It goes behind the others, or alone.
+            0 if is_alone => later.extend(run.split_first()),
+            0 => later.push(runs.remove(0)),
+            keeps => later.push(run.split_off(keeps)),
+        }
     }
     later
 }

@@ -132,12 +132,18 @@ impl Run {
     }
 
     /// The most blocks from its beginning on, up to `most`, that can be cut off: a compressed frame is not cut in two.
-    fn cut_at_most(&self, most: u32) -> u32 {
+    pub(crate) fn cut_at_most(&self, most: u32) -> u32 {
         if self.packed.is_empty() {
             return most;
         }
         let ends = self.packed.iter().map(PackedFrame::end_block);
         ends.take_while(|end| *end <= most).last().unwrap_or(0)
+    }
+
+    /// What is behind its first compressed frame, cut off, if there is more.
+    pub(crate) fn split_first(&mut self) -> Option<Run> {
+        let end = self.packed.first()?.end_block();
+        (self.packed.len() > 1).then(|| self.split_off(end))
     }
 
     /// Cuts it after `blocks` blocks, where that is possible ([`Run::cut_at_most`]). Compressed frames move up to the beginning of the
@@ -447,6 +453,14 @@ impl ZoneWriter {
             }
             let mut take = run.cut_at_most(run.data.blocks().min(room).min(run_blocks_max));
             if take == 0 {
+                invariant_holds!(
+                    self.alarm,
+                    run.packed
+                        .first()
+                        .is_some_and(|frame| frame.end_block() <= run_blocks_max),
+                    "a compressed frame is longer than {run_blocks_max} blocks, which is an append to zone {}",
+                    self.zone
+                );
                 // The next compressed frame is longer than the zone has room: the rest of the zone is left.
                 runs.push(run);
                 return Batch {
