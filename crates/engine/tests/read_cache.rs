@@ -280,7 +280,7 @@ fn a_scrub_reads_compressed_frames_from_the_device() {
     };
     let volume = Volume::open(Arc::clone(&device) as _, options).unwrap().0;
     let ino = create(&volume).unwrap();
-    let content = b"much the same from one end to the other".repeat(BLOCKS as usize * 105);
+    let content = b"much the same from one end to the other".repeat(BLOCKS as usize * 106);
     let content = &content[..BLOCKS as usize * BLOCK];
     volume.write(ino, 0, content, NOW).unwrap();
     volume.sync_file(ino).unwrap();
