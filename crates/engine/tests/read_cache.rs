@@ -288,7 +288,8 @@ fn a_scrub_reads_compressed_frames_from_the_device() {
     for block in 0..BLOCKS {
         volume.read(ino, block * BLOCK as u64, &mut read).unwrap();
     }
-    assert_eq!(damaged_blocks(&device, &volume), BLOCKS);
+    // The frame at the beginning of a block that others share.
+    assert_eq!(damaged_blocks(&device, &volume), 4);
 }
 
 /// Damages all data on the device, and has a scrub count the blocks of files that are.
