@@ -1,10 +1,13 @@
 //! What is lost with zones that are offline: which ranges of which files, by path. Found by walking
 //! the whole tree, so it is asked for when a zone has failed, and not otherwise.
 
+use std::collections::BTreeMap;
+
 use persimmon_device::{BLOCK_SIZE, ZoneId};
 use persimmon_format::extent::Extent;
+use persimmon_format::inode::SHARED;
 use persimmon_format::table::Role;
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::{Addr, Ino, Key, KeyKind};
 
 use crate::error::Result;
 use crate::paths::paths;
@@ -59,17 +62,48 @@ pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
             return None;
         }
         let extent = Extent::decode(value).ok()?;
-        let addr = extent.addr()?;
-        let lost = offline.contains(&addr.zone());
-        lost.then_some((key, extent.blocks(), addr.zone()))
+        let is_offline = |addr: Addr| offline.contains(&addr.zone());
+        let may_be = match extent.addr() {
+            Some(addr) => is_offline(addr),
+            None => matches!(extent, Extent::Shared { .. }),
+        };
+        may_be.then_some((key, extent))
     };
+    // The store of shared blocks comes before all files: what of it is lost is known when they are looked at.
+    let mut lost_shared: BTreeMap<u64, (u64, ZoneId)> = BTreeMap::new();
     // Up to the first page that is lost.
-    let scanned = store.walk(.., lost, |(key, blocks, zone)| {
-        add(&mut losses, &key, blocks, zone, ranges_max);
+    let scanned = store.walk(.., lost, |(key, extent)| match (extent.addr(), &extent) {
+        (Some(addr), _) if key.ino == SHARED => {
+            lost_shared.insert(key.item, (key.item + extent.blocks(), addr.zone()));
+        }
+        (Some(addr), _) => add(&mut losses, &key, extent.blocks(), addr.zone(), ranges_max),
+        (None, Extent::Shared { at, blocks }) => {
+            let end = at + u64::from(*blocks);
+            for (from, (to, zone)) in overlapping(&lost_shared, *at, end) {
+                let key = Key::extent(key.ino, key.item + (from - at));
+                add(&mut losses, &key, to - from, zone, ranges_max);
+            }
+        }
+        _ => {}
     });
     losses.incomplete |= scanned.is_err();
     name_all(store, &mut losses);
     Ok(losses)
+}
+
+/// What of the blocks `from..to` of the store is lost, and with which zone.
+fn overlapping(
+    lost: &BTreeMap<u64, (u64, ZoneId)>,
+    from: u64,
+    to: u64,
+) -> Vec<(u64, (u64, ZoneId))> {
+    let before = lost.range(..from).next_back();
+    let within = lost.range(from..to);
+    let found = before.into_iter().chain(within);
+    found
+        .filter(|(_, (end, _))| *end > from)
+        .map(|(start, (end, zone))| ((*start).max(from), ((*end).min(to), *zone)))
+        .collect()
 }
 
 /// Gives the files their paths, as far as they can be found.
