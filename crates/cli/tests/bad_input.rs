@@ -208,7 +208,15 @@ fn looking_changes_nothing() {
         let info = place.json(&["info", "a", "--json"]);
         assert_eq!(
             info["features"]["incompatible"],
-            json!(["packed", "compact", "names", "lots", "footer-features"])
+            json!([
+                "packed",
+                "compact",
+                "names",
+                "lots",
+                "footer-features",
+                "frames",
+                "shared"
+            ])
         );
         assert_eq!(info["zone_capacity_bytes"], 1 << 20);
         let info = String::from_utf8(place.run(&["info", "a"]).stdout).unwrap();

@@ -6,6 +6,7 @@
 
 pub mod check;
 mod checkpoint;
+pub mod claims;
 pub mod dump;
 pub mod error;
 pub mod finding;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use persimmon::{Create, Filesystem, OpenOptions, Options, SetAttr};
+use persimmon::{Compression, Create, Filesystem, OpenOptions, Options, SetAttr};
 use persimmon_device::{Command, Geometry, ImageDevice, Pending, Result, ZoneInfo, ZonedDevice};
 use persimmon_engine::{FormatOptions, Volume};
 use persimmon_sim::{SimConfig, SimDevice};
@@ -23,12 +23,12 @@ use persimmon_sim::{SimConfig, SimDevice};
 const CUTS: u64 = 40;
 const LINE: usize = 100;
 
-/// Nothing happens by itself.
+/// Nothing happens by itself, and everything takes the space that it seems to.
 fn options() -> Options {
-    Options {
-        commit_interval: Duration::from_secs(3600),
-        ..Options::default()
-    }
+    let mut options = Options::default();
+    options.commit_interval = Duration::from_secs(3600);
+    options.engine.compression = Compression::None;
+    options
 }
 
 fn simulated() -> (Arc<SimDevice>, Filesystem) {

@@ -1,16 +1,17 @@
 //! Repair in place: the metadata of a volume is written anew, from what is left of it; data stays
 //! where it is. What has no name afterwards, or a wrong count, the ordinary repair puts right.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use persimmon_device::{Geometry, ZonedDevice};
+use persimmon_device::ZonedDevice;
 use persimmon_engine::{Options, Rebuild, RebuildStart};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{FLAG_PREALLOCATED, FLAG_XATTRS, Inode, ROOT, SIZE_MAX, Timestamp};
-use persimmon_format::packed::{BLOCK_PACK_UNITS, Packed};
-use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, ZoneId};
+use persimmon_format::packed::Packed;
+use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind};
+use persimmon_inspect::claims::Claims;
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt, StrayBlock};
 
 use crate::loss::{Loss, Lost};
@@ -55,11 +56,9 @@ pub fn mend(
         content: &content,
         placement: content.placement(),
         rebuild: &rebuild,
-        claims: Claims {
-            zones: BTreeMap::new(),
-            packed: BTreeMap::new(),
+        owned: Owned {
+            claims: Claims::new(geometry.zone_count as usize, geometry.zone_blocks),
             frames: HashMap::new(),
-            geometry,
         },
         now,
         on_loss,
@@ -75,14 +74,11 @@ pub fn mend(
     rebuild.finish().map_err(Error::New)
 }
 
-/// A bit for each block that an extent has.
-struct Claims {
-    zones: BTreeMap<ZoneId, Vec<u64>>,
-    /// A bit for each packing unit of the blocks that packed extents have.
-    packed: BTreeMap<Addr, [u64; BLOCK_PACK_UNITS as usize / 64]>,
-    /// Who has frames of several blocks.
+/// What extents have.
+struct Owned {
+    claims: Claims,
+    /// Who has parts of frames.
     frames: HashMap<Packed, FrameOwner>,
-    geometry: Geometry,
 }
 
 /// The file that has blocks of a compressed frame.
@@ -94,23 +90,10 @@ struct FrameOwner {
     blocks: u32,
 }
 
-impl Claims {
+impl Owned {
     /// Takes a block; false if it is taken, or not on the device.
     fn take(&mut self, addr: Addr) -> bool {
-        let geometry = &self.geometry;
-        if addr.zone().0 >= geometry.zone_count || addr.block() >= geometry.zone_blocks {
-            return false;
-        }
-        let words = geometry.zone_blocks.div_ceil(64) as usize;
-        let zone = self.zones.entry(addr.zone());
-        let zone = zone.or_insert_with(|| vec![0; words]);
-        let bit = 1u64 << (addr.block() % 64);
-        let Some(word) = zone.get_mut(addr.block() as usize / 64) else {
-            return false;
-        };
-        let free = *word & bit == 0;
-        *word |= bit;
-        free
+        self.claims.is_on_device(addr) && self.claims.claim(addr, 1) == 0
     }
 
     /// Takes a packed extent at this block of a file, all of it or nothing. False if some of it is taken, or its frame is
@@ -119,7 +102,7 @@ impl Claims {
         let Some((start, _)) = packed.frame_at(block) else {
             return false;
         };
-        if packed.frame.blocks == 1 {
+        if packed.is_whole() {
             return self.take_frame(packed);
         }
         let bits = |count: u8| {
@@ -145,37 +128,7 @@ impl Claims {
 
     /// Takes all of a frame or nothing; false if some of it is taken, or not on the device.
     fn take_frame(&mut self, packed: &Packed) -> bool {
-        let units = || {
-            let start = u64::from(packed.unit);
-            (start..start + packed.frame.pack_units().0).map(|unit| {
-                let block = packed.addr.offset((unit / BLOCK_PACK_UNITS) as u32);
-                let unit = unit % BLOCK_PACK_UNITS;
-                (block, (unit / 64) as usize, 1u64 << (unit % 64))
-            })
-        };
-        for at in 0..packed.span() {
-            let block = packed.addr.offset(at);
-            if !self.packed.contains_key(&block) {
-                if !self.take(block) {
-                    return false;
-                }
-                self.packed.insert(block, Default::default());
-            }
-        }
-        let bits = |block: &Addr| self.packed.get(block).copied().unwrap_or_default();
-        let is_taken = |(block, word, bit): (Addr, usize, u64)| {
-            bits(&block).get(word).is_none_or(|word| word & bit != 0)
-        };
-        if units().any(is_taken) {
-            return false;
-        }
-        for (block, word, bit) in units() {
-            let bits = self.packed.entry(block).or_default();
-            if let Some(word) = bits.get_mut(word) {
-                *word |= bit;
-            }
-        }
-        true
+        self.claims.taken_of_frame(packed) == 0 && self.claims.claim_frame(packed) == 0
     }
 }
 
@@ -183,7 +136,7 @@ struct Mend<'a, 'd> {
     content: &'a Content<'a, 'd>,
     placement: Placement,
     rebuild: &'a Rebuild,
-    claims: Claims,
+    owned: Owned,
     now: Timestamp,
     on_loss: &'a mut dyn FnMut(&Loss),
 }
@@ -214,11 +167,11 @@ impl Mend<'_, '_> {
                 match extent {
                     Extent::Frame { addr, crcs } => {
                         for at in 0..crcs.len() as u32 {
-                            self.claims.take(addr.offset(at));
+                            self.owned.take(addr.offset(at));
                         }
                     }
                     Extent::Packed(packed) => {
-                        self.claims.take_packed((key.ino, key.item), &packed);
+                        self.owned.take_packed((key.ino, key.item), &packed);
                     }
                     _ => {}
                 }
@@ -313,7 +266,7 @@ impl Mend<'_, '_> {
                 addr: place,
                 crcs: vec![*crc],
             };
-            if block.is_some() && self.claims.take(place) {
+            if block.is_some() && self.owned.take(place) {
                 self.put(Key::extent(key.ino, item), &extent.encode())?;
             } else {
                 self.lose_block(key.ino, item);
@@ -337,11 +290,11 @@ impl Mend<'_, '_> {
         match extent {
             Extent::Frame { addr, crcs } => {
                 let good = self.content.read(*addr, crcs);
-                good.iter().any(Option::is_some) && self.claims.take(*addr)
+                good.iter().any(Option::is_some) && self.owned.take(*addr)
             }
             Extent::Packed(packed) => {
                 let good = self.content.read_packed(packed);
-                good.is_some() && self.claims.take_packed(place, packed)
+                good.is_some() && self.owned.take_packed(place, packed)
             }
             _ => false,
         }

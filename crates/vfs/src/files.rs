@@ -37,7 +37,7 @@ impl Vfs {
     /// Reads at `offset` into `buf`. Tells how many bytes: fewer than `buf` holds only at the end
     /// of the file.
     pub fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let open = self.opened_to_read(ino, handle)?;
+        let open = self.readable(ino, handle)?;
         // A block that cannot be read is the reader's trouble, not the volume's.
         let read = if is_direct(open.as_deref()) {
             self.volume.read_direct(ino, offset, buf)
@@ -59,7 +59,7 @@ impl Vfs {
         handle: Handle,
         ranges: &mut [(u64, &mut [u8])],
     ) -> Result<Vec<Result<usize>>> {
-        let open = self.opened_to_read(ino, handle)?;
+        let open = self.readable(ino, handle)?;
         let read = if is_direct(open.as_deref()) {
             self.volume.read_batch_direct(ino, ranges)
         } else {
@@ -157,11 +157,7 @@ impl Vfs {
         Ok(())
     }
 
-    fn opened_to_read(
-        &self,
-        ino: Ino,
-        handle: Handle,
-    ) -> Result<Option<persimmon_sync::Arc<Open>>> {
+    fn readable(&self, ino: Ino, handle: Handle) -> Result<Option<persimmon_sync::Arc<Open>>> {
         let open = self.opened(ino, handle)?;
         if open.as_ref().is_some_and(|o| !o.flags.read || o.directory) {
             return Err(Error::BadHandle);
@@ -288,7 +284,7 @@ impl Vfs {
         len: u64,
     ) -> Result<u64> {
         self.writable()?;
-        let source = self.opened_to_read(from, from_handle)?;
+        let source = self.readable(from, from_handle)?;
         let target = self.opened_to_write(to, to_handle)?;
         let block = BLOCK_SIZE as u64;
         let appends = target.as_ref().is_some_and(|o| o.flags.append);

@@ -5,6 +5,7 @@
 
 pub mod bad_input;
 pub mod check;
+pub mod clones;
 pub mod command;
 pub mod damage;
 pub mod durable;

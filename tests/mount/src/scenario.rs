@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use crate::volume::{Kind, Volume};
 use crate::{
-    bad_input, damage, durable, endurance, full, installed, kill, live_tools, many_files, model,
-    output, phases, remount, scrub, two_devices, unmounted, unmounting, workplace,
+    bad_input, clones, damage, durable, endurance, full, installed, kill, live_tools, many_files,
+    model, output, phases, remount, scrub, two_devices, unmounted, unmounting, workplace,
 };
 
 /// A named test with volumes of its own.
@@ -72,6 +72,7 @@ pub fn all() -> Vec<Scenario> {
         many_files::SCENARIOS,
         model::SCENARIOS,
         bad_input::SCENARIOS,
+        clones::SCENARIOS,
         installed::SCENARIOS,
         damage::SCENARIOS,
         scrub::SCENARIOS,

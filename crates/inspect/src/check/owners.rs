@@ -1,12 +1,13 @@
 //! Who owns which block, and how many blocks of each zone are owned.
 
-use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 
 use persimmon_format::envelope::Kind;
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{BLOCK_PACK_UNITS, FrameTally, PackUnits, Packed};
+use persimmon_format::packed::{FrameTally, PackUnits};
 use persimmon_format::{Addr, Key, KeyKind};
 
+use crate::claims::Claims;
 use crate::finding::{Findings, MAT_ENTRY, MAT_SHARED};
 use crate::volume::Inspector;
 use persimmon_format::table::Role;
@@ -78,78 +79,26 @@ impl Usage {
     }
 }
 
-/// A bit for each block of the zones in which something was claimed.
-pub(crate) struct Owners {
-    zones: Vec<Option<Vec<u64>>>,
-    /// A bit for each packing unit of the blocks in which packed extents were claimed.
-    packed: HashMap<Addr, [u64; BLOCK_PACK_UNITS as usize / 64]>,
-    zone_blocks: usize,
+/// Blocks in which something was claimed.
+pub(crate) struct Owners(Claims);
+
+impl Deref for Owners {
+    type Target = Claims;
+    fn deref(&self) -> &Claims {
+        &self.0
+    }
+}
+
+impl DerefMut for Owners {
+    fn deref_mut(&mut self) -> &mut Claims {
+        &mut self.0
+    }
 }
 
 impl Owners {
     pub(crate) fn new(inspector: &Inspector<'_>) -> Owners {
-        Owners {
-            zones: vec![None; inspector.zones.len()],
-            packed: HashMap::new(),
-            zone_blocks: inspector.media.geometry().zone_blocks as usize,
-        }
-    }
-
-    /// Claims blocks; tells how many of them were claimed before.
-    pub(crate) fn claim(&mut self, addr: Addr, blocks: u64) -> u64 {
-        let Some(zone) = self.zones.get_mut(addr.zone().0 as usize) else {
-            return 0;
-        };
-        let words = self.zone_blocks.div_ceil(64);
-        let bits = zone.get_or_insert_with(|| vec![0; words]);
-        let start = u64::from(addr.block());
-        let mut taken = 0;
-        for block in start..start.saturating_add(blocks) {
-            if let Some(word) = bits.get_mut((block / 64) as usize) {
-                let bit = 1 << (block % 64);
-                taken += u64::from(*word & bit != 0);
-                *word |= bit;
-            }
-        }
-        taken
-    }
-
-    /// Claims the whole frame of a packed extent; tells how many of its packing units were claimed before.
-    pub(crate) fn claim_frame(&mut self, packed: &Packed) -> u64 {
-        let start = u64::from(packed.unit);
-        let mut taken = 0;
-        for unit in start..start + packed.frame.pack_units().0 {
-            let block = packed.addr.offset((unit / BLOCK_PACK_UNITS) as u32);
-            let unit = unit % BLOCK_PACK_UNITS;
-            if !self.packed.contains_key(&block) && self.has(block) {
-                // All of it is another's.
-                taken += 1;
-                continue;
-            }
-            let bits = self.packed.entry(block).or_default();
-            if let Some(word) = bits.get_mut((unit / 64) as usize) {
-                let bit = 1 << (unit % 64);
-                taken += u64::from(*word & bit != 0);
-                *word |= bit;
-            }
-        }
-        for at in 0..packed.span() {
-            self.claim(packed.addr.offset(at), 1);
-        }
-        taken
-    }
-
-    /// Whether a block was claimed.
-    pub(crate) fn has(&self, addr: Addr) -> bool {
-        let (zone, block) = (addr.zone().0 as usize, addr.block() as usize);
-        let bits = self.zones.get(zone).and_then(Option::as_ref);
-        bits.and_then(|bits| bits.get(block / 64))
-            .is_some_and(|word| word & (1 << (block % 64)) != 0)
-    }
-
-    /// Whether something in the zone was claimed.
-    pub(crate) fn uses(&self, zone: usize) -> bool {
-        self.zones.get(zone).is_some_and(Option::is_some)
+        let zone_blocks = inspector.media.geometry().zone_blocks;
+        Owners(Claims::new(inspector.zones.len(), zone_blocks))
     }
 
     /// Claims the blocks of pages and table chunks of the checkpoint and checks where they are.

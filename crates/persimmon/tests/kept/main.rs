@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use persimmon::{Create, Error, File, Filesystem, OpenOptions, Options, SetAttr};
+use persimmon::{Compression, Create, Error, File, Filesystem, OpenOptions, Options, SetAttr};
 
 const KILLS: u64 = 50;
 /// Bytes of a file after which a writer begins another of its name.
@@ -60,12 +60,12 @@ impl Image {
     }
 }
 
-/// Nothing is written back by itself.
+/// Nothing is written back by itself, and everything takes the space that it seems to.
 fn options() -> Options {
-    Options {
-        commit_interval: Duration::from_secs(3600),
-        ..Options::default()
-    }
+    let mut options = Options::default();
+    options.commit_interval = Duration::from_secs(3600);
+    options.engine.compression = Compression::None;
+    options
 }
 
 fn open(image: &Path) -> Filesystem {
