@@ -24,7 +24,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    fn from_end(&self) -> u64 {
+    fn source_end(&self) -> u64 {
         self.from_block + self.blocks
     }
 
@@ -70,7 +70,7 @@ fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
         meta,
         share.from,
         share.from_block,
-        share.from_end(),
+        share.source_end(),
         usize::MAX,
     )? {
         match &mapped.extent {
@@ -96,7 +96,7 @@ fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
 /// Makes sure that [`apply`] finds all it needs in memory and intact.
 pub(crate) fn ensure(meta: &Meta, share: &Share) -> Result<()> {
     let to_end = share.to_block + share.blocks;
-    extents::ensure(meta, share.from, share.from_block, share.from_end())?;
+    extents::ensure(meta, share.from, share.from_block, share.source_end())?;
     extents::ensure(meta, share.to, share.to_block, to_end)?;
     for mapped in to_move(meta, share)? {
         let place = share.place(mapped.block)?;
@@ -120,13 +120,13 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i6
         meta,
         share.from,
         share.from_block,
-        share.from_end(),
+        share.source_end(),
         usize::MAX,
     )?;
     for mapped in shared {
         let (start, end) = (
             mapped.block.max(share.from_block),
-            mapped.end().min(share.from_end()),
+            mapped.end().min(share.source_end()),
         );
         let part = mapped.extent.part(start - mapped.block, end - start);
         let Extent::Shared { at, blocks } = part else {
