@@ -273,6 +273,9 @@ impl Extent {
                 if blocks == 0 || usize::from(blocks) > FRAME_BLOCKS_MAX {
                     return Err(r.bad("shared length", blocks.into()));
                 }
+                if at.saturating_add(blocks.into()) > FILE_BLOCKS_END {
+                    return Err(r.bad("shared block", at));
+                }
                 Extent::Shared { at, blocks }
             }
             tag => return Err(r.bad("tag", tag.into())),

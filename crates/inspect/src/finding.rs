@@ -203,6 +203,11 @@ rules! {
     EXTENT_PLACE 522 Error "an extent is not in the written part of a data zone", BACKUP;
     EXTENT_SHARED 523 Error "a block belongs to two extents", BACKUP;
     EXTENT_PAST_END 524 Error "a file has data past its end", "fsck --repair frees it";
+    SHARED_EXTENT 531 Error "the store of shared blocks has an extent that it cannot have", BACKUP;
+    SHARED_MISSING 532 Error "a file names shared blocks that are not there", "fsck --repair leaves a hole there; restore the file from a copy";
+    SHARED_UNNAMED 533 Error "no file has some of the shared blocks", "fsck --repair frees them";
+    SHARED_COUNT 534 Error "a count of the extents that name shared blocks is wrong", CORRECT;
+    SHARED_COUNT_OVERLAP 535 Error "two counts cover the same shared blocks", CORRECT;
 
     ENTRY_NAME 601 Error "a directory entry has an impossible name", "fsck --repair renames it";
     ENTRY_HASH 602 Error "a directory entry is not filed under its name", "fsck --repair files it again";

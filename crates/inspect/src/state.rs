@@ -1,12 +1,14 @@
 //! The content of the volume after replay: the checkpoint's tree, and above it what the journal
 //! changed. A second, naive implementation of what the engine does to its pages.
 
+mod sharing;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
-use persimmon_format::extent::Extent;
-use persimmon_format::inode::Inode;
+use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
+use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::name::{self, DirEntry};
 use persimmon_format::packed::{self, FrameTally};
 use persimmon_format::page::PageView;
@@ -15,6 +17,7 @@ use persimmon_format::{FormatError, Ino, Key, KeyKind, PageId};
 
 use crate::tree::{CheckedTree, Leaf, StoredPage};
 use crate::volume::Inspector;
+use sharing::Share;
 
 /// Pages kept for single look-ups.
 const PAGES_KEPT_MAX: usize = 64;
@@ -163,6 +166,21 @@ impl<'i, 'd> State<'i, 'd> {
                     bytes,
                 } => self.splice(*ino, *block, (*at).into(), bytes)?,
                 Op::Touch { ino, set } => self.touch(*ino, set),
+                &Op::Share {
+                    from,
+                    from_block,
+                    to,
+                    to_block,
+                    blocks,
+                    at,
+                } => self.share(&Share {
+                    from,
+                    from_block,
+                    to,
+                    to_block,
+                    blocks,
+                    at,
+                })?,
                 // Of no item: the inspector knows where the lots end.
                 Op::Lot { .. } => {}
             }
@@ -214,10 +232,17 @@ impl<'i, 'd> State<'i, 'd> {
             return Err(error);
         }
         let mut after = before.clone();
+        let mut unshared = Vec::new();
         for (block, extent) in &before {
             let end = block.saturating_add(extent.blocks());
             if *block >= to || end <= from {
                 continue;
+            }
+            let (cut, cut_end) = (from.max(*block), to.min(end));
+            if let Extent::Shared { at, blocks } = extent.part(cut - block, cut_end - cut)
+                && ino != SHARED
+            {
+                unshared.push((at, at.saturating_add(blocks.into())));
             }
             self.overlay.insert(Key::extent(ino, *block), None);
             after.remove(block);
@@ -228,6 +253,7 @@ impl<'i, 'd> State<'i, 'd> {
                 after.insert(to, extent.part(to - block, end - to));
             }
         }
+        let is_frame = matches!(mapped, Some(Extent::Frame { .. }));
         if let Some(extent) = mapped {
             after.insert(from, extent);
         }
@@ -242,7 +268,43 @@ impl<'i, 'd> State<'i, 'd> {
         self.change_inode(ino, |inode| {
             inode.sectors = inode.sectors.saturating_add(added).saturating_sub(gone);
         });
+        for (from, to) in unshared {
+            self.drop_references(from, to)?;
+        }
+        if is_frame {
+            self.join(ino, from);
+        }
         Ok(())
+    }
+
+    /// Makes one extent of a frame that begins at `block` and the one before it, where both are one run on the device: a record that
+    /// shares a block of it shares all of it.
+    fn join(&mut self, ino: Ino, block: u64) {
+        let frame_at = |block: u64| {
+            let (key, value) = self.floor(&Key::extent(ino, block))?;
+            let is_extent = key.ino == ino && key.kind == KeyKind::EXTENT;
+            match Extent::decode(&value) {
+                Ok(Extent::Frame { addr, crcs }) if is_extent => Some((key.item, addr, crcs)),
+                _ => None,
+            }
+        };
+        let Some((first, addr, mut crcs)) = block.checked_sub(1).and_then(frame_at) else {
+            return;
+        };
+        let Some((_, next, more)) = frame_at(block).filter(|(at, ..)| *at == block) else {
+            return;
+        };
+        let blocks = crcs.len() as u64;
+        let follows = first.saturating_add(blocks) == block
+            && (addr.device(), addr.zone()) == (next.device(), next.zone())
+            && u64::from(addr.block()) + blocks == u64::from(next.block());
+        if follows && crcs.len() + more.len() <= FRAME_BLOCKS_MAX {
+            crcs.extend(more);
+            let whole = Extent::Frame { addr, crcs };
+            self.overlay
+                .insert(Key::extent(ino, first), Some(whole.encode()));
+            self.overlay.insert(Key::extent(ino, block), None);
+        }
     }
 
     fn touch(&mut self, ino: Ino, set: &Touch) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use persimmon_device::{BufferMut, ZonedDevice};
 use persimmon_engine::{Error, FormatOptions, Options, Task, Volume};
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::ROOT;
+use persimmon_format::inode::{ROOT, SHARED};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, ZoneId};
 use persimmon_inspect::Inspector;
 use persimmon_inspect::dump::{Dump, ExtentRow, Target, dump, item_text};
@@ -43,6 +43,7 @@ fn engine_content(device: &Arc<SimDevice>) -> Content {
                             Extent::Inline(bytes) => format!("inline {}", bytes.len()),
                             Extent::Reserved { .. } => "reserved".into(),
                             Extent::Compressed(bytes) => format!("compressed {}", bytes.len()),
+                            Extent::Shared { at, .. } => format!("shared {}", at + i),
                             Extent::Packed(packed) => format!(
                                 "{} {:08x}, {} bytes at {}, block {} of {} with {}",
                                 packed.addr,
@@ -82,6 +83,7 @@ fn inspector_blocks(inspector: &Inspector<'_>, ino: Ino) -> BTreeMap<(Ino, u64),
             codec,
             frame_blocks,
             frame_skip,
+            shared,
             ..
         } = row;
         let crcs: Vec<String> = crcs
@@ -91,6 +93,7 @@ fn inspector_blocks(inspector: &Inspector<'_>, ino: Ino) -> BTreeMap<(Ino, u64),
             .collect();
         for i in 0..row.blocks {
             let text = match (&addr, bytes) {
+                _ if shared.is_some() => format!("shared {}", shared.unwrap() + i),
                 (Some(addr), Some(len)) => {
                     let start = start.unwrap();
                     format!(
@@ -131,7 +134,7 @@ fn assert_same_content(device: &Arc<SimDevice>) {
         assert_eq!((found.ino, found.item), (key.ino.0, key.item));
         assert_eq!(found.value.0, item_text(key, value), "{key:?}");
     }
-    let mut mine = BTreeMap::new();
+    let mut mine = inspector_blocks(&inspector, SHARED);
     for (key, _) in items.iter().filter(|(key, _)| key.kind == KeyKind::INODE) {
         mine.append(&mut inspector_blocks(&inspector, key.ino));
     }

@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use persimmon_format::inode::Inode;
+use persimmon_format::inode::{Inode, SHARED};
+use persimmon_format::zone_header;
 use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, SnapshotId};
 
 use super::items::Current;
@@ -10,6 +11,7 @@ use super::links::{InodeRow, Names};
 use super::losses::Losses;
 use super::owners::Owners;
 use super::repair::Plan;
+use super::sharing::Sharing;
 use super::{CheckOptions, Counts};
 use crate::finding::{
     DIR_SIZE, Findings, INODE_MODE, INODE_NUMBER, INODE_SECTORS, ITEM_KEY, ITEM_OWNER, ITEM_VALUE,
@@ -35,7 +37,11 @@ pub(crate) struct Context<'a, 'd> {
     /// Inodes with a truncation under way.
     pub truncations: Vec<u64>,
     pub losses: &'a mut Losses,
+    pub sharing: Sharing,
 }
+
+/// Said of shared blocks without the feature.
+pub(super) const NO_SHARED_BLOCKS: &str = "the volume has no shared blocks";
 
 /// Checks all items after the replay; what is left to check are the names.
 pub(crate) fn check(mut context: Context<'_, '_>) -> Names {
@@ -64,6 +70,10 @@ pub(crate) fn check(mut context: Context<'_, '_>) -> Names {
     });
     if let Some(done) = current.take() {
         context.finish(done);
+    }
+    let sharing = std::mem::take(&mut context.sharing);
+    if !context.lost {
+        sharing.finish(state, context.findings, context.plan);
     }
     for ino in std::mem::take(&mut context.truncations) {
         let found = context.names.inodes.binary_search_by_key(&ino, |r| r.ino);
@@ -106,11 +116,19 @@ impl Context<'_, '_> {
 
     fn item(&mut self, current: &mut Current, key: &Key, value: &[u8]) {
         match key.kind {
+            KeyKind::EXTENT => current.extent(self, key, value),
+            KeyKind::REFERENCES if key.ino == SHARED => {
+                self.sharing
+                    .references(key, value, self.findings, self.plan);
+            }
+            _ if key.ino == SHARED => {
+                let detail = "the store of shared blocks has no such items";
+                self.findings.add(&ITEM_KEY, item(key), detail);
+            }
             KeyKind::INODE if key.item == 0 => self.inode(current, key, value),
             KeyKind::XATTR => current.xattr(self, key, value),
             KeyKind::SYMLINK if key.item == 0 => current.symlink_len = Some(value.len() as u64),
             KeyKind::DIR_ENTRY => current.entry(self, key, value),
-            KeyKind::EXTENT => current.extent(self, key, value),
             _ => self.findings.add(&ITEM_KEY, item(key), ""),
         }
     }
@@ -126,6 +144,12 @@ impl Context<'_, '_> {
     /// All items of an inode have been seen.
     fn finish(&mut self, current: Current) {
         let place = format!("inode {}", current.ino);
+        if current.ino == SHARED {
+            if !self.has_shared_blocks() {
+                self.findings.add(&ITEM_VALUE, place, NO_SHARED_BLOCKS);
+            }
+            return;
+        }
         let Some(inode) = current.inode else {
             if !current.seen && !self.lost {
                 self.findings.add(&ITEM_OWNER, place, "");
@@ -178,6 +202,10 @@ impl Context<'_, '_> {
             }
         }
         current.check_items(self, &inode, &place);
+    }
+
+    pub(super) fn has_shared_blocks(&self) -> bool {
+        self.inspector.identity.incompatible & zone_header::SHARED != 0
     }
 
     fn count(&mut self, inode: &Inode) {

@@ -1,7 +1,7 @@
 //! The items of one inode: attributes, entries, extents.
 
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::Inode;
+use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::name::{self, DirEntry, PROBE_ITEMS, Xattr};
 use persimmon_format::packed::{self, FrameTally, PACK_UNIT, Packed};
 use persimmon_format::table::Role;
@@ -10,7 +10,7 @@ use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, shown};
 
 use std::collections::HashSet;
 
-use super::files::{Context, check_mode, item};
+use super::files::{Context, NO_SHARED_BLOCKS, check_mode, item};
 use super::links::EntryRow;
 use crate::finding::{
     DATA, ENTRY_HASH, ENTRY_NAME, ENTRY_TWICE, EXTENT_OVERLAP, EXTENT_PAST_END, EXTENT_PLACE,
@@ -147,6 +147,9 @@ impl Current {
             context.findings.add(&EXTENT_OVERLAP, &place, "");
         }
         self.next_block = key.item.saturating_add(extent.blocks());
+        if key.ino == SHARED {
+            context.sharing.extent(key.item, &extent, context.findings);
+        }
         match &extent {
             Extent::Reserved { blocks } => context.counts.reserved_blocks += u64::from(*blocks),
             Extent::Inline(_) | Extent::Compressed(_) => {
@@ -165,7 +168,7 @@ impl Current {
                 context.counts.packed_blocks += blocks;
                 self.data_end = self.next_block;
                 if context.inspector.media.is_offline(packed.addr.zone()) {
-                    context.losses.add(key, blocks, packed.addr.zone());
+                    lose(context, key, blocks, packed.addr);
                     return;
                 }
                 self.packed_extent(context, key, packed, &place);
@@ -174,10 +177,21 @@ impl Current {
                 context.counts.data_blocks += crcs.len() as u64;
                 self.data_end = self.next_block;
                 if context.inspector.media.is_offline(addr.zone()) {
-                    context.losses.add(key, crcs.len() as u64, addr.zone());
+                    lose(context, key, crcs.len() as u64, *addr);
                     return;
                 }
-                frame(context, *addr, crcs, &place);
+                frame(context, key, *addr, crcs, &place);
+            }
+            Extent::Shared { at, blocks } => {
+                self.data_end = self.next_block;
+                if !context.has_shared_blocks() {
+                    context
+                        .findings
+                        .add(&ITEM_VALUE, item(key), NO_SHARED_BLOCKS);
+                }
+                if key.ino != SHARED {
+                    context.shared_extent(key, *at, (*blocks).into());
+                }
             }
         }
     }
@@ -234,6 +248,10 @@ impl Current {
                 context
                     .findings
                     .add(&DATA, place, format_args!("the one at {addr}"));
+                if key.ino == SHARED {
+                    let blocks = packed.blocks.into();
+                    context.sharing.damage(key.item, blocks, addr);
+                }
             }
             (context.progress)(context.counts.data_blocks_verified);
         }
@@ -317,7 +335,17 @@ fn is_possible(context: &mut Context<'_, '_>, addr: Addr, blocks: u64, place: &s
     possible
 }
 
-fn frame(context: &mut Context<'_, '_>, addr: Addr, crcs: &[u32], place: &str) {
+/// Blocks of an extent are lost with their zone.
+fn lose(context: &mut Context<'_, '_>, key: &Key, blocks: u64, addr: Addr) {
+    if key.ino == SHARED {
+        // Told with the files that have them.
+        context.sharing.lose(key.item, blocks, addr.zone());
+    } else {
+        context.losses.add(key, blocks, addr.zone());
+    }
+}
+
+fn frame(context: &mut Context<'_, '_>, key: &Key, addr: Addr, crcs: &[u32], place: &str) {
     let blocks = crcs.len() as u64;
     let inspector = context.inspector;
     if !is_possible(context, addr, blocks, place) {
@@ -336,7 +364,12 @@ fn frame(context: &mut Context<'_, '_>, addr: Addr, crcs: &[u32], place: &str) {
             context
                 .findings
                 .add(&DATA, place, format_args!("the one at {bad}"));
-            done = (bad.block() - addr.block()) as usize + 1;
+            let at = bad.block() - addr.block();
+            if key.ino == SHARED {
+                let block = key.item.saturating_add(at.into());
+                context.sharing.damage(block, 1, bad);
+            }
+            done = at as usize + 1;
         }
         context.counts.data_blocks_verified += blocks;
         (context.progress)(context.counts.data_blocks_verified);

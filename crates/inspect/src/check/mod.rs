@@ -4,7 +4,8 @@
 //! The pages of the checkpoint are read once to check the tree and to count what the checkpoint's
 //! tables claim, and once more, with the journal's changes over them, to check the files. Memory
 //! grows with the number of inodes and names (some 40 bytes each), a bit per block of the zones in
-//! use, and the journal; not with the files' sizes.
+//! use, the journal, and the ranges of shared blocks that equally many extents name; not with the
+//! files' sizes.
 
 mod copies;
 mod files;
@@ -13,6 +14,7 @@ mod links;
 mod losses;
 mod owners;
 mod repair;
+mod sharing;
 mod summaries;
 mod zones;
 
@@ -41,6 +43,7 @@ use losses::Losses;
 use owners::{Owners, Usage};
 use repair::Plan;
 pub use repair::Repairs;
+use sharing::Sharing;
 
 /// What to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +130,8 @@ pub struct Counts {
     pub data_blocks: u64,
     /// Of these, those that are compressed and packed with others.
     pub packed_blocks: u64,
+    /// Blocks of files that lie in the store of shared blocks: each as often as a file has it.
+    pub shared_blocks: u64,
     /// Blocks whose content lies in the tree.
     pub inline_blocks: u64,
     /// Blocks set aside by preallocation.
@@ -297,6 +302,7 @@ fn check_content(
         progress: &mut |done| staged(Stage::Files, done, total.max(done)),
         truncations: Vec::new(),
         losses: &mut losses,
+        sharing: Sharing::default(),
     });
     losses.tell(&state, &names, findings);
     let ino_limit = names

@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::inode::{Inode, SHARED, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::packed::Packed;
 use persimmon_format::record::{Op, Touch};
+use persimmon_format::references::References;
 use persimmon_format::shown::as_text;
 use persimmon_format::{Ino, Key, KeyKind, Lifetime, shown};
 use serde::Serialize;
@@ -85,7 +86,7 @@ pub struct ExtentRow {
     pub file_block: u64,
     /// Blocks.
     pub blocks: u64,
-    /// `frame`, `inline`, `reserved`, `compressed` (inline) or `packed`.
+    /// `frame`, `inline`, `reserved`, `compressed` (inline), `packed` or `shared`.
     pub kind: &'static str,
     /// Where, for a frame and what is packed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,6 +109,9 @@ pub struct ExtentRow {
     /// Blocks of that frame before those that the file has here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame_skip: Option<u8>,
+    /// First block in the store of shared blocks, if shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<u64>,
 }
 
 /// An item of the tree.
@@ -220,6 +224,8 @@ pub fn item_text(key: &Key, value: &[u8]) -> String {
             )
         }),
         KeyKind::EXTENT => Extent::decode(value).map(|extent| extent_text(&extent)),
+        KeyKind::REFERENCES => References::decode(key.item, value)
+            .map(|References { blocks, count }| format!("{blocks} blocks, {count} times")),
         KeyKind::SYMLINK => Ok(format!("\"{}\"", shown(value))),
         _ => Ok(hex(value)),
     };
@@ -232,6 +238,10 @@ fn extent_text(extent: &Extent) -> String {
         Extent::Inline(bytes) => format!("inline, {} bytes", bytes.len()),
         Extent::Reserved { blocks } => format!("{blocks} blocks reserved"),
         Extent::Compressed(bytes) => format!("compressed, {} bytes", bytes.len()),
+        Extent::Shared { at, blocks } => {
+            let end = at.saturating_add((*blocks).into());
+            format!("shared blocks {at}..{end}")
+        }
         Extent::Packed(packed) => {
             let Packed { addr, frame, .. } = packed;
             let (len, start) = (frame.len, packed.start());
@@ -375,7 +385,9 @@ pub(super) fn directory(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<Direc
 
 pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentRow>> {
     let state = inspector.state()?;
-    inode_of(&state, ino)?;
+    if ino != SHARED {
+        inode_of(&state, ino)?;
+    }
     let mut rows = Vec::new();
     scan_kind(&state, ino, KeyKind::EXTENT, &mut |key, value| {
         let mut row = ExtentRow {
@@ -389,6 +401,7 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
             codec: None,
             frame_blocks: None,
             frame_skip: None,
+            shared: None,
         };
         if let Ok(extent) = Extent::decode(value) {
             row.blocks = extent.blocks();
@@ -404,6 +417,10 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
                     row.bytes = Some(bytes.len());
                 }
                 Extent::Reserved { .. } => row.kind = "reserved",
+                Extent::Shared { at, .. } => {
+                    row.kind = "shared";
+                    row.shared = Some(at);
+                }
                 Extent::Compressed(bytes) => {
                     row.kind = "compressed";
                     row.bytes = Some(bytes.len());
@@ -453,6 +470,23 @@ pub(super) fn op(op: &Op) -> OpDump {
             bytes.len()
         ),
         Op::Touch { ino, set } => format!("touch inode {ino}{}", touch_text(set)),
+        Op::Share {
+            from,
+            from_block,
+            to,
+            to_block,
+            blocks,
+            at,
+        } => {
+            let (end, store_end) = (
+                from_block.saturating_add(*blocks),
+                at.saturating_add(*blocks),
+            );
+            format!(
+                "share inode {from}, blocks {from_block}..{end}, with inode {to}, block {to_block}: \
+                 shared blocks {at}..{store_end}"
+            )
+        }
         Op::Lot { end } => format!("take inode numbers up to {end}"),
     })
 }
