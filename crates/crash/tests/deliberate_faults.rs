@@ -10,7 +10,7 @@ use persimmon_engine::faults::{self, Fault};
 use persimmon_sim::{FaultTarget, SimDevice};
 
 /// Crash states within which each mistake must be found.
-const STATES_MAX: u64 = 20_000;
+const STATES_MAX: u64 = 100_000;
 /// The first whose plan has all there is.
 const FIRST_SEED: u64 = 5_000;
 const THREADS: usize = 2;

@@ -68,8 +68,6 @@ pub enum Fault {
     CountedTooHigh,
     /// A checkpoint of the zones alone resets zones before its footer is durable.
     ResetBeforeZones,
-    /// A checkpoint of the zones alone follows a change that no record tells of.
-    UnloggedForgotten,
     /// Replay counts what a checkpoint of the zones alone had counted.
     CountedTwice,
     /// Recovery goes on with the inode number behind the last that is in use.
@@ -101,7 +99,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 34] = [
+    pub const ALL: [Fault; 33] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -132,7 +130,6 @@ impl Fault {
         Fault::ReplayedBackwards,
         Fault::CountedTooHigh,
         Fault::ResetBeforeZones,
-        Fault::UnloggedForgotten,
         Fault::CountedTwice,
         Fault::NumbersReused,
         Fault::LotNotWaitedFor,

@@ -362,8 +362,7 @@ impl Store {
                 self.check_writable()?;
                 match ensure(&meta) {
                     Ok(()) => {
-                        self.unlogged
-                            .store(!fault(Fault::UnloggedForgotten), Ordering::Relaxed);
+                        self.unlogged.store(true, Ordering::Relaxed);
                         let result = f(&mut meta);
                         if result.is_err() || meta.cache.fault().is_some() {
                             self.make_read_only();
