@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use persimmon_engine::{Intent, Transaction, Volume};
-use persimmon_format::inode::{FLAG_XATTRS, Inode, ROOT, TYPE_MASK, Timestamp};
+use persimmon_format::inode::{FLAG_XATTRS, Inode, ROOT, SHARED, TYPE_MASK, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
 use persimmon_format::{Ino, Key, KeyKind, shown};
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt};
@@ -133,7 +133,8 @@ impl<'a, 'd> Copy<'a, 'd> {
     /// The first item of an inode. Nothing for what is not copied.
     fn begin(&mut self, key: Key, value: &[u8]) -> Result<Option<Current>> {
         let ino = key.ino;
-        if ino == Key::GLOBAL || key.snapshot.0 != 0 {
+        // What is shared is copied with each file that has it.
+        if ino == Key::GLOBAL || ino == SHARED || key.snapshot.0 != 0 {
             return Ok(None);
         }
         if self.placement.is_orphan(ino) {
@@ -338,7 +339,7 @@ impl<'a, 'd> Copy<'a, 'd> {
     fn copy_strays(&mut self) -> Result<()> {
         let mut last = None;
         let blocks = self.content.stray_blocks();
-        for (ino, _) in blocks.keys() {
+        for (ino, _) in blocks.keys().filter(|(ino, _)| *ino != SHARED) {
             if last.replace(*ino) == Some(*ino) || self.content.is_in_tree(*ino) {
                 continue;
             }

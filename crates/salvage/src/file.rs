@@ -52,19 +52,17 @@ impl File {
             Ok(extent) if !extent.fits_at(block) => {
                 self.bad_to(copy, at, at.saturating_add(BLOCK));
             }
-            Ok(Extent::Frame { addr, crcs }) => self.frame(copy, at, addr, &crcs)?,
-            Ok(Extent::Inline(bytes)) => self.write(copy, at, &bytes)?,
-            Ok(Extent::Compressed(bytes)) => {
-                let content = packed::decompress(&bytes);
-                self.blocks(copy, at, 1, content.as_ref().map(|block| &block[..]))?;
-            }
-            Ok(Extent::Packed(packed)) => self.packed(copy, at, &packed)?,
+            Ok(Extent::Shared {
+                at: in_store,
+                blocks,
+            }) => self.shared(copy, at, (in_store, blocks.into()))?,
             Ok(Extent::Reserved { blocks }) => {
                 let len = u64::from(blocks) * BLOCK;
                 copy.to
                     .preallocate(self.ino, at, len, true, self.mtime)
                     .map_err(Error::New)?;
             }
+            Ok(extent) => self.content(copy, at, &extent)?,
             Err(_) => {
                 let blocks = Extent::peek_blocks(value).unwrap_or(1);
                 let len = blocks.clamp(1, 256) * BLOCK;
@@ -74,14 +72,46 @@ impl File {
         Ok(())
     }
 
-    /// A block of data that only summaries know.
-    fn stray(&mut self, copy: &mut Copy<'_, '_>, block: u64, extent: &Extent) -> Result<()> {
-        let at = block * BLOCK;
+    /// An extent that has content of its own; of another one nothing.
+    fn content(&mut self, copy: &mut Copy<'_, '_>, at: u64, extent: &Extent) -> Result<()> {
         match extent {
             Extent::Frame { addr, crcs } => self.frame(copy, at, *addr, crcs),
             Extent::Packed(packed) => self.packed(copy, at, packed),
-            _ => Ok(()),
+            Extent::Inline(bytes) => self.write(copy, at, bytes),
+            Extent::Compressed(bytes) => {
+                let content = packed::decompress(bytes);
+                self.blocks(copy, at, 1, content.as_ref().map(|block| &block[..]))
+            }
+            Extent::Reserved { .. } | Extent::Shared { .. } => Ok(()),
         }
+    }
+
+    /// Blocks that other files may have too, as far as the store of these has them.
+    fn shared(
+        &mut self,
+        copy: &mut Copy<'_, '_>,
+        at: u64,
+        (in_store, blocks): (u64, u64),
+    ) -> Result<()> {
+        let mut older: Option<(u64, (u64, u64))> = None;
+        for run in copy.content.shared(in_store, blocks) {
+            let from = at.saturating_add(run.start.saturating_mul(BLOCK));
+            let to = from.saturating_add(run.blocks.saturating_mul(BLOCK));
+            match &run.extent {
+                Some(extent) => self.content(copy, from, extent)?,
+                None => self.bad_to(copy, from, to),
+            }
+            if let Some(checkpoint) = run.older {
+                let start = older.map_or(from, |(_, (start, _))| start);
+                older = Some((checkpoint, (start, to)));
+            }
+        }
+        if let Some((checkpoint, range)) = older {
+            let path = copy.path(self.ino);
+            let detail = format!("as of checkpoint {checkpoint}");
+            copy.lose_at(path, self.ino, Lost::Older, range, detail);
+        }
+        Ok(())
     }
 
     fn packed(&mut self, copy: &mut Copy<'_, '_>, at: u64, packed: &Packed) -> Result<()> {
@@ -186,7 +216,7 @@ impl File {
                 continue;
             }
             found += 1;
-            self.stray(copy, *block, &stray.extent)?;
+            self.content(copy, *block * BLOCK, &stray.extent)?;
         }
         let blocks = self
             .size
@@ -215,7 +245,7 @@ impl File {
         let blocks = copy.content.stray_blocks();
         for ((_, block), stray) in blocks.range((of, 0)..=(of, u64::MAX)) {
             if stray.later && *block < FILE_BLOCKS_END {
-                self.stray(copy, *block, &stray.extent)?;
+                self.content(copy, *block * BLOCK, &stray.extent)?;
             }
         }
         Ok(())

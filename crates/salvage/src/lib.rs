@@ -10,6 +10,7 @@ mod copy;
 mod file;
 mod loss;
 mod mend;
+mod store;
 
 use persimmon_engine::Volume;
 use persimmon_format::inode::Timestamp;

@@ -8,13 +8,16 @@ use std::sync::Arc;
 use persimmon_device::ZonedDevice;
 use persimmon_engine::{Options, Rebuild, RebuildStart};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
-use persimmon_format::inode::{FLAG_PREALLOCATED, FLAG_XATTRS, Inode, ROOT, SIZE_MAX, Timestamp};
+use persimmon_format::inode::{
+    FLAG_PREALLOCATED, FLAG_XATTRS, Inode, ROOT, SHARED, SIZE_MAX, Timestamp,
+};
 use persimmon_format::packed::Packed;
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind};
 use persimmon_inspect::claims::Claims;
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt, StrayBlock};
 
 use crate::loss::{Loss, Lost};
+use crate::store::Store;
 use crate::{Doing, Error, Result};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -60,6 +63,7 @@ pub fn mend(
             claims: Claims::new(geometry.zone_count as usize, geometry.zone_blocks),
             frames: HashMap::new(),
         },
+        store: Store::default(),
         now,
         on_loss,
     };
@@ -137,6 +141,8 @@ struct Mend<'a, 'd> {
     placement: Placement,
     rebuild: &'a Rebuild,
     owned: Owned,
+    /// What the store of shared blocks has.
+    store: Store,
     now: Timestamp,
     on_loss: &'a mut dyn FnMut(&Loss),
 }
@@ -185,12 +191,17 @@ impl Mend<'_, '_> {
         let content = self.content;
         let total = content.nodes_total();
         let (mut done, mut last) = (0, None);
+        let mut store_done = false;
         let mut result = Ok(());
         content.scan(&mut |(key, value)| {
             if last.replace(key.ino) != Some(key.ino) {
                 done += 1;
                 progress(Doing::Copying, done.min(total), total);
-                if key.ino != Key::GLOBAL && key.kind != KeyKind::INODE {
+                if key.ino > SHARED && !std::mem::replace(&mut store_done, true) {
+                    result = self.finish_store();
+                }
+                let has_inode = key.ino != Key::GLOBAL && key.ino != SHARED;
+                if result.is_ok() && has_inode && key.kind != KeyKind::INODE {
                     result = self.make_inode(key.ino);
                 }
             }
@@ -203,10 +214,60 @@ impl Mend<'_, '_> {
             }
         });
         result?;
+        if !store_done {
+            self.finish_store()?;
+        }
         if content.is_in_tree(ROOT) {
             return Ok(());
         }
         self.make_inode(ROOT)
+    }
+
+    /// What only summaries know of the store of shared blocks. All that the tree has of it is there; files come next.
+    fn finish_store(&mut self) -> Result<()> {
+        self.store.settle();
+        let content = self.content;
+        let all = (SHARED, 0)..=(SHARED, FILE_BLOCKS_END - 1);
+        for ((ino, block), stray) in content.stray_blocks().range(all) {
+            let is_new = self.store.missing(*block, block + 1).next().is_some();
+            if is_new && stray.extent.fits_at(*block) && self.take((*ino, *block), &stray.extent) {
+                self.put(Key::extent(*ino, *block), &stray.extent.encode())?;
+            }
+        }
+        self.store.settle();
+        Ok(())
+    }
+
+    /// Of an extent that names shared blocks what the store has.
+    fn shared(&mut self, key: Key, (at, end): (u64, u64)) -> Result<()> {
+        let missing: Vec<(u64, u64)> = self.store.missing(at, end).collect();
+        let mut done = at;
+        for (from, to) in missing.iter().copied().chain([(end, end)]) {
+            if from > done {
+                let item = key.item.saturating_add(done - at);
+                let part = Extent::Shared {
+                    at: done,
+                    blocks: u16::try_from(from - done).unwrap_or(u16::MAX),
+                };
+                self.put(Key { item, ..key }, &part.encode())?;
+            }
+            done = to;
+        }
+        let in_file = |block: u64| key.item.saturating_add(block - at).saturating_mul(BLOCK);
+        for (from, to) in missing {
+            let path = self.path(key.ino);
+            let range = (in_file(from), in_file(to));
+            self.lose(path, key.ino, Lost::Data, range, String::new());
+        }
+        let in_store = (Key::extent(SHARED, at), Key::extent(SHARED, end));
+        let older = self.content.damage(in_store.0, in_store.1);
+        if let Some(checkpoint) = { older }.find_map(|part| part.older) {
+            let path = self.path(key.ino);
+            let detail = format!("as of checkpoint {checkpoint}");
+            let range = (in_file(at), in_file(end));
+            self.lose(path, key.ino, Lost::Older, range, detail);
+        }
+        Ok(())
     }
 
     fn item(&mut self, key: Key, value: &[u8]) -> Result<()> {
@@ -219,6 +280,12 @@ impl Mend<'_, '_> {
                 Extent::Frame { addr, crcs } => self.doubtful_frame(key, addr, &crcs),
                 extent => self.doubtful_packed(key, &extent),
             };
+        }
+        if key.kind == KeyKind::EXTENT
+            && key.ino != SHARED
+            && let Ok(Extent::Shared { at, blocks }) = Extent::decode(value)
+        {
+            return self.shared(key, (at, at.saturating_add(blocks.into())));
         }
         if key.kind == KeyKind::INODE
             && let Ok(inode) = Inode::decode(value)
@@ -287,20 +354,31 @@ impl Mend<'_, '_> {
 
     /// Takes one block of data, or blocks of a frame, for a block of a file, if it is intact and nobody's.
     fn take(&mut self, place: (Ino, u64), extent: &Extent) -> bool {
+        self.stands(extent)
+            && match extent {
+                Extent::Frame { addr, .. } => self.owned.take(*addr),
+                Extent::Packed(packed) => self.owned.take_packed(place, packed),
+                _ => false,
+            }
+    }
+
+    /// Whether one block of data, or blocks of a frame, are intact.
+    fn stands(&self, extent: &Extent) -> bool {
         match extent {
             Extent::Frame { addr, crcs } => {
                 let good = self.content.read(*addr, crcs);
-                good.iter().any(Option::is_some) && self.owned.take(*addr)
+                good.iter().any(Option::is_some)
             }
-            Extent::Packed(packed) => {
-                let good = self.content.read_packed(packed);
-                good.is_some() && self.owned.take_packed(place, packed)
-            }
+            Extent::Packed(packed) => self.content.read_packed(packed).is_some(),
             _ => false,
         }
     }
 
     fn lose_block(&mut self, ino: Ino, block: u64) {
+        // Told with the files that have it.
+        if ino == SHARED {
+            return;
+        }
         let range = (
             block.saturating_mul(BLOCK),
             block.saturating_add(1).saturating_mul(BLOCK),
@@ -309,7 +387,12 @@ impl Mend<'_, '_> {
         self.lose(path, ino, Lost::Data, range, String::new());
     }
 
-    fn put(&self, key: Key, value: &[u8]) -> Result<()> {
+    fn put(&mut self, key: Key, value: &[u8]) -> Result<()> {
+        if (key.ino, key.kind) == (SHARED, KeyKind::EXTENT)
+            && let Ok(extent) = Extent::decode(value)
+        {
+            self.store.add(key.item, &extent);
+        }
         self.rebuild.put(key, value).map_err(Error::New)
     }
 
@@ -358,7 +441,8 @@ impl Mend<'_, '_> {
     fn strays(&mut self) -> Result<()> {
         let content = self.content;
         let mut last = None;
-        for ((ino, block), stray) in content.stray_blocks() {
+        let of_files = content.stray_blocks().iter();
+        for ((ino, block), stray) in of_files.filter(|((ino, _), _)| *ino != SHARED) {
             if last.replace(*ino) != Some(*ino) && !content.is_in_tree(*ino) {
                 self.make_inode(*ino)?;
             }
@@ -377,10 +461,20 @@ impl Mend<'_, '_> {
     }
 
     fn take_block(&mut self, ino: Ino, block: u64, stray: &StrayBlock) -> Result<()> {
-        if stray.extent.fits_at(block) && self.take((ino, block), &stray.extent) {
-            self.put(Key::extent(ino, block), &stray.extent.encode())?;
+        if !stray.extent.fits_at(block) {
+            return Ok(());
         }
-        Ok(())
+        let extent = if self.take((ino, block), &stray.extent) {
+            stray.extent.clone()
+        } else if let Some(shared) = self.store.find(&stray.extent)
+            && self.stands(&stray.extent)
+        {
+            // It was written for the file, which shares it since. The count of the block is put right by a repair.
+            shared
+        } else {
+            return Ok(());
+        };
+        self.put(Key::extent(ino, block), &extent.encode())
     }
 
     /// Blocks that were written after the checkpoint: each file's in a file of its own.

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use persimmon_device::Buffer;
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
-use persimmon_format::inode::{Inode, ROOT};
+use persimmon_format::inode::{Inode, ROOT, SHARED};
 use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
@@ -31,6 +31,19 @@ pub struct Damage {
     /// First key behind it.
     pub to: Key,
     /// It is there as this earlier checkpoint had it.
+    pub older: Option<u64>,
+}
+
+/// Blocks that a file has in the store of shared blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedRun {
+    /// The first of them, counted from the first of the file's extent.
+    pub start: u64,
+    /// Their number.
+    pub blocks: u64,
+    /// Where they are: a frame, a packed extent, or content; nothing if that is lost.
+    pub extent: Option<Extent>,
+    /// That is as of an earlier checkpoint.
     pub older: Option<u64>,
 }
 
@@ -82,7 +95,8 @@ impl<'d> Rebuilt<'d> {
             content.strays = found.strays;
             content.follow(found.moved);
         }
-        let inos: BTreeSet<Ino> = content.strays.keys().map(|(ino, _)| *ino).collect();
+        let inos = content.strays.keys().map(|(ino, _)| *ino);
+        let inos: BTreeSet<Ino> = inos.filter(|ino| *ino != SHARED).collect();
         content.nodes.add_without_inode(inos);
         Ok(content)
     }
@@ -134,7 +148,8 @@ impl<'d> Content<'_, 'd> {
             }
             match key.kind {
                 KeyKind::ORPHAN if key.ino == Key::GLOBAL => nodes.orphans.push(key.item),
-                _ if key.ino == Key::GLOBAL => {}
+                // The store of shared blocks has no inode.
+                _ if key.ino == Key::GLOBAL || key.ino == SHARED => {}
                 KeyKind::INODE => match Inode::decode(value) {
                     Ok(inode) => nodes.inode(key.ino, &inode),
                     Err(_) => nodes.item(key.ino, key.kind),
@@ -167,6 +182,69 @@ impl<'d> Content<'_, 'd> {
         (key.ino == ino && key.kind == KeyKind::EXTENT).then_some((key.item, value))
     }
 
+    /// Where the tree has a block of a file: in the store of shared blocks, if the file shares it.
+    pub(crate) fn place_of(&self, ino: Ino, block: u64) -> (Ino, u64) {
+        let mapped = self.extent_at(ino, block);
+        match mapped.map(|(first, value)| (first, Extent::decode(&value))) {
+            Some((first, Ok(Extent::Shared { at, blocks })))
+                if block.saturating_sub(first) < blocks.into() && ino != SHARED =>
+            {
+                (SHARED, at.saturating_add(block.saturating_sub(first)))
+            }
+            _ => (ino, block),
+        }
+    }
+
+    /// Where the blocks are that a file has by an extent which names `blocks` blocks of the store of shared blocks from `at` on.
+    #[must_use]
+    pub fn shared(&self, at: u64, blocks: u64) -> Vec<SharedRun> {
+        let end = at.saturating_add(blocks);
+        let mut stored: BTreeMap<u64, Extent> = BTreeMap::new();
+        self.state
+            .each_extent((SHARED, at, end), &mut |block, extent| {
+                if let Ok(extent) = extent
+                    && extent.fits_at(block)
+                {
+                    stored.insert(block, extent);
+                }
+            });
+        let mut runs = Vec::new();
+        let mut done = at;
+        for (block, extent) in stored {
+            let start = block.max(done);
+            let stop = block.saturating_add(extent.blocks()).min(end);
+            if start >= stop {
+                continue;
+            }
+            self.strays_of_store(at, (done, start), &mut runs);
+            let part = extent.part(start - block, stop - start);
+            let is_content = !matches!(part, Extent::Shared { .. } | Extent::Reserved { .. });
+            let (from, to) = (Key::extent(SHARED, start), Key::extent(SHARED, stop));
+            runs.push(SharedRun {
+                start: start - at,
+                blocks: stop - start,
+                extent: is_content.then_some(part),
+                older: self.damage(from, to).find_map(|part| part.older),
+            });
+            done = stop;
+        }
+        self.strays_of_store(at, (done, end), &mut runs);
+        runs
+    }
+
+    /// Blocks that the tree does not have in the store.
+    fn strays_of_store(&self, at: u64, (from, to): (u64, u64), runs: &mut Vec<SharedRun>) {
+        for block in from..to {
+            let stray = self.strays.get(&(SHARED, block));
+            runs.push(SharedRun {
+                start: block - at,
+                blocks: 1,
+                extent: stray.map(|stray| stray.extent.clone()),
+                older: None,
+            });
+        }
+    }
+
     /// The last extent of a file at or before a key, and its first block.
     #[must_use]
     pub fn extent_before(&self, key: Key) -> Option<(u64, Vec<u8>)> {
@@ -183,7 +261,8 @@ impl<'d> Content<'_, 'd> {
     #[must_use]
     pub fn placement(&self) -> Placement {
         let newer = self.strays.iter().filter(|(_, block)| block.later);
-        let newer: BTreeSet<Ino> = newer.map(|((ino, _), _)| *ino).collect();
+        let newer = newer.map(|((ino, _), _)| *ino);
+        let newer: BTreeSet<Ino> = newer.filter(|ino| *ino != SHARED).collect();
         Placement::new(&self.nodes, newer, &|entry| self.name(entry))
     }
 
@@ -233,7 +312,8 @@ impl<'d> Content<'_, 'd> {
     }
 
     /// Blocks of file data that only summaries know: of files that the tree has no trace of, of
-    /// ranges that it lost, and what was written after the checkpoint. By file and block.
+    /// ranges that it lost, and what was written after the checkpoint. By file and block; of the store of shared blocks those that
+    /// cleaning moved.
     #[must_use]
     pub fn stray_blocks(&self) -> &BTreeMap<(Ino, u64), StrayBlock> {
         &self.strays

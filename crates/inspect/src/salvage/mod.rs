@@ -28,7 +28,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Addr, Lsn, PageId, ZoneId};
 use serde::Serialize;
 
-pub use content::{Content, Damage, Item};
+pub use content::{Content, Damage, Item, SharedRun};
 pub use names::{Node, Placement};
 pub use summaries::StrayBlock;
 

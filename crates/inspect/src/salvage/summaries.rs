@@ -4,11 +4,16 @@
 //!
 //! They also tell where a block is that cleaning moved after the checkpoint: its place in the tree may be
 //! gone, for checkpoints of the zones alone let zones go that only the journal says are not needed.
+//!
+//! A block that files share was written for one of them, and its summary names that one until cleaning moves the block. So a block of a
+//! file is looked for in the store of shared blocks where the file has it there. If the store has lost it, it is taken for the file
+//! alone that it was written for: another one may have written its own before it shared this one.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use persimmon_format::extent::Extent;
+use persimmon_format::inode::SHARED;
 use persimmon_format::packed::CompressedFrame;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::Role;
@@ -87,28 +92,36 @@ pub(crate) fn read(
             let Written { ino, block, extent } = entry;
             let place = extent.addr().map_or(0, Addr::block);
             let later = log_lost && place >= cut;
-            let key = Key::extent(ino, block);
-            let is_lost = lost.iter().any(|lost| lost.holds(&key));
+            let in_tree = content.place_of(ino, block);
+            let is_in_lost = |(ino, block)| {
+                let key = Key::extent(ino, block);
+                lost.iter().any(|lost| lost.holds(&key))
+            };
+            let is_lost = is_in_lost((ino, block)) || is_in_lost(in_tree);
             if !(log_lost || is_lost) {
                 return;
             }
-            let known = known(content, ino, block);
+            let known = known(content, in_tree);
             if let Some(known) = &known
                 && is_same(known, &extent)
             {
                 if log_lost
                     && *known != extent
-                    && !moved.contains_key(&(ino, block))
+                    && !moved.contains_key(&in_tree)
                     && !stands(content, known)
                     && stands(content, &extent)
                 {
-                    moved.insert((ino, block), extent);
+                    moved.insert(in_tree, extent);
                 }
                 return;
             }
             // Of what was written after the checkpoint other content counts; of a lost range, whatever
             // the tree has.
             if !later && (known.is_some() || !is_lost) {
+                return;
+            }
+            // Of the store only what files name is of use, and what was shared after the checkpoint none does.
+            if ino == SHARED && (known.is_some() || !is_lost) {
                 return;
             }
             let stray = StrayBlock {
@@ -131,7 +144,7 @@ pub(crate) fn read(
 }
 
 /// A block as the tree has it, if it does.
-fn known(content: &Content<'_, '_>, ino: Ino, block: u64) -> Option<Extent> {
+fn known(content: &Content<'_, '_>, (ino, block): (Ino, u64)) -> Option<Extent> {
     let (first, value) = content.extent_at(ino, block)?;
     let extent = Extent::decode(&value).ok()?;
     let at = block.saturating_sub(first);

@@ -40,31 +40,37 @@ fn wrong(field: &'static str, value: u64) -> FormatError {
 
 impl State<'_, '_> {
     /// Extents that overlap the file blocks `from..to`, by their first block.
-    pub(crate) fn extents(&self, ino: Ino, from: u64, to: u64) -> Result<BTreeMap<u64, Extent>> {
+    fn extents(&self, ino: Ino, from: u64, to: u64) -> Result<BTreeMap<u64, Extent>> {
+        let mut extents = BTreeMap::new();
+        let mut broken = None;
+        self.each_extent((ino, from, to), &mut |block, extent| match extent {
+            Ok(extent) => drop(extents.insert(block, extent)),
+            Err(error) => broken = Some(error),
+        });
+        broken.map_or(Ok(extents), Err)
+    }
+
+    /// Hands on extents that overlap blocks of a file, with their first blocks, and what is wrong with those that cannot be decoded.
+    pub(crate) fn each_extent(
+        &self,
+        (ino, from, to): (Ino, u64, u64),
+        visit: &mut dyn FnMut(u64, Result<Extent>),
+    ) {
         let before = self
             .floor(&Key::extent(ino, from))
             .filter(|(key, _)| key.ino == ino && key.kind == KeyKind::EXTENT);
         let first = before.map_or(from, |(key, _)| key.item);
-        let mut extents = BTreeMap::new();
-        let mut broken = None;
         let _ = self.scan(Key::extent(ino, first), &mut |key, value| {
             if key.ino != ino || key.kind != KeyKind::EXTENT || key.item >= to {
                 return ControlFlow::Break(());
             }
-            match Extent::decode(value) {
-                Ok(extent) => {
-                    if key.item.saturating_add(extent.blocks()) > from {
-                        extents.insert(key.item, extent);
-                    }
-                    ControlFlow::Continue(())
-                }
-                Err(error) => {
-                    broken = Some(error);
-                    ControlFlow::Break(())
-                }
+            let extent = Extent::decode(value);
+            let is_before = |extent: &Extent| key.item.saturating_add(extent.blocks()) <= from;
+            if !extent.as_ref().is_ok_and(is_before) {
+                visit(key.item, extent);
             }
+            ControlFlow::Continue(())
         });
-        broken.map_or(Ok(extents), Err)
     }
 
     /// Has blocks of one file in another one too.
