@@ -25,8 +25,10 @@ const LINE: usize = 100;
 
 /// Nothing happens by itself, and everything takes the space that it seems to.
 fn options() -> Options {
-    let mut options = Options::default();
-    options.commit_interval = Duration::from_secs(3600);
+    let mut options = Options {
+        commit_interval: Duration::from_secs(3600),
+        ..Options::default()
+    };
     options.engine.compression = Compression::None;
     options
 }

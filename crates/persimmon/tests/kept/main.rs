@@ -62,8 +62,10 @@ impl Image {
 
 /// Nothing is written back by itself, and everything takes the space that it seems to.
 fn options() -> Options {
-    let mut options = Options::default();
-    options.commit_interval = Duration::from_secs(3600);
+    let mut options = Options {
+        commit_interval: Duration::from_secs(3600),
+        ..Options::default()
+    };
     options.engine.compression = Compression::None;
     options
 }
