@@ -179,6 +179,23 @@ fn a_clone_takes_no_space_and_writes_its_own() {
     }
 }
 
+/// A range of a file cannot become a clone of itself further on, which would take its own blocks away first: nothing is cloned.
+#[test]
+fn a_range_is_not_cloned_over_itself() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::None);
+    let ino = create(&volume).unwrap();
+    let content = text(1, 20 * BLOCK);
+    write(&volume, ino, 0, &content);
+    assert_eq!(clone(&volume, (ino, 0), (ino, 4 * BLOCK), 5 * BLOCK), 0);
+    assert_eq!(clone(&volume, (ino, 4 * BLOCK), (ino, 0), 5 * BLOCK), 0);
+    assert!(read(&volume, ino, 0, content.len()) == content);
+    let cloned = clone(&volume, (ino, 0), (ino, 5 * BLOCK), 5 * BLOCK);
+    assert_eq!(cloned, 5 * BLOCK);
+    assert!(read(&volume, ino, 5 * BLOCK, cloned) == content[..cloned]);
+    check_counts(&volume);
+}
+
 /// Files that are changed at random, and what they should hold.
 struct Twin {
     rng: StdRng,

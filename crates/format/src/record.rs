@@ -5,7 +5,7 @@
 
 use crate::codec::{Put, Reader};
 use crate::extent::{Extent, FILE_BLOCKS_END};
-use crate::inode::{Inode, SIZE_MAX, Timestamp};
+use crate::inode::{Inode, SHARED, SIZE_MAX, Timestamp};
 use crate::{BLOCK_SIZE, Ino, Key, Result};
 
 const WHAT: &str = "redo record";
@@ -81,7 +81,7 @@ pub enum Op {
     /// Have file blocks of one file in another one too, in place of what was there. All that the source has of them is frames and
     /// packed extents, which move to the store of shared blocks, or is there already. Tag 9, inode, block of the source; inode, block
     /// of the target; blocks; block of the store (varints): a block of the source moves to the block of the store that is as far from
-    /// this one as it is from the source's first.
+    /// this one as it is from the source's first. Source and target are files, and ranges of one file do not overlap.
     Share {
         /// Source.
         from: Ino,
@@ -283,6 +283,14 @@ impl Op {
                     if end.is_none_or(|end| end > FILE_BLOCKS_END) {
                         return Err(r.bad("file block", start));
                     }
+                }
+                for ino in [from, to] {
+                    if ino == SHARED {
+                        return Err(r.bad("file that shares blocks", ino.0));
+                    }
+                }
+                if from == to && from_block.abs_diff(to_block) < blocks || blocks == 0 {
+                    return Err(r.bad("shared blocks", blocks));
                 }
                 Op::Share {
                     from,

@@ -7,13 +7,14 @@ mod samples;
 
 use persimmon_format::device_label::DeviceLabel;
 use persimmon_format::envelope::{self, Kind};
-use persimmon_format::extent::Extent;
+use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::footer::Footer;
 use persimmon_format::inode::Inode;
 use persimmon_format::log::LogBlock;
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::page::{self, PAGE_SIZE, PageView};
 use persimmon_format::record::Op;
+use persimmon_format::references::References;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, ZitEntry};
 use persimmon_format::zone_header::ZoneHeader;
@@ -137,6 +138,9 @@ fn decode_all(bytes: &[u8]) {
     let _ = Inode::decode(bytes);
     let _ = DirEntry::decode(bytes);
     let _ = Xattr::decode(bytes);
+    for item in [0, FILE_BLOCKS_END - 1, u64::MAX] {
+        let _ = References::decode(item, bytes);
+    }
     let _ = Extent::peek_blocks(bytes);
     if let Ok(extent) = Extent::decode(bytes) {
         for (skip, take) in [(0, u64::MAX), (u64::MAX, 1), (1, 0), (3, u64::MAX)] {
@@ -155,7 +159,7 @@ proptest! {
     #[test]
     fn decoders_never_panic_on_random_bytes(
         bytes in proptest::collection::vec(any::<u8>(), 0..600),
-        tag in 0u8..7,
+        tag in 0u8..10,
     ) {
         decode_all(&bytes);
         let mut tagged = vec![tag];
@@ -166,12 +170,12 @@ proptest! {
     /// What a checksum would have caught is handed on as if it had not.
     #[test]
     fn payload_decoders_never_panic_on_flipped_bytes(
-        which in 0usize..9,
+        which in 0usize..11,
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let mut record = Vec::new();
         samples::ops().iter().for_each(|op| op.encode(&mut record));
-        let [frame, _, _, compressed, packed, part] = samples::extents();
+        let [frame, _, _, compressed, packed, part, shared] = samples::extents();
         let samples = [
             samples::footer().encode(),
             record,
@@ -180,6 +184,8 @@ proptest! {
             compressed.encode(),
             packed.encode(),
             part.encode(),
+            shared.encode(),
+            samples::references().1.encode(),
             samples::zit_chunk()[48..112].to_vec(),
             samples::summary()[48..].to_vec(),
         ];

@@ -282,7 +282,7 @@ fn names() {
 
 #[test]
 fn extents() {
-    let [frame, inline, reserved, compressed, packed, part] = samples::extents();
+    let [frame, inline, reserved, compressed, packed, part, shared] = samples::extents();
     assert_golden(&frame.encode(), "0103000020000000010403020108070605");
     assert_golden(&inline.encode(), "02696e6c696e65");
     assert_golden(&reserved.encode(), "0304030201");
@@ -292,6 +292,14 @@ fn extents() {
         &part.encode(),
         "060300002000000001fe02200304bc0a010004030201",
     );
+    assert_golden(&shared.encode(), "0706050403020100000001");
+}
+
+#[test]
+fn references() {
+    let (key, references) = samples::references();
+    assert_golden(&key.to_bytes(), "02000000000000000824232221..");
+    assert_golden(&references.encode(), "0403020114131211");
 }
 
 #[test]
@@ -310,6 +318,7 @@ fn operations() {
         "03050616060300002000000001fe02200304bc0a010004030201",
         "04ac0201ffffffffffffffffff01",
         "06ac0209c80108617070656e646564",
+        "09ac02f0a204ad0203c8018020",
         "08908004",
         "
         05ac021ff4030302030201050303020101010302018081..

@@ -16,6 +16,7 @@ use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, PROBE_ITEMS, Xa
 use persimmon_format::packed::{self, CompressedFrame, Packed};
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::record::{Op, Touch};
+use persimmon_format::references::References;
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{KNOWN_INCOMPATIBLE, REQUIRED, SPLIT, ZoneHeader};
@@ -70,6 +71,11 @@ fn extent() -> impl Strategy<Value = Extent> {
         (1..=RESERVED_BLOCKS_MAX).prop_map(|blocks| Extent::Reserved { blocks }),
         prop::collection::vec(any::<u8>(), 1..BLOCK_SIZE).prop_map(Extent::Compressed),
         packed().prop_map(Extent::Packed),
+        (
+            0..FILE_BLOCKS_END - FRAME_BLOCKS_MAX as u64,
+            1..=FRAME_BLOCKS_MAX as u16
+        )
+            .prop_map(|(at, blocks)| Extent::Shared { at, blocks }),
     ]
 }
 
@@ -115,6 +121,24 @@ fn touch() -> impl Strategy<Value = Touch> {
     })
 }
 
+fn share() -> impl Strategy<Value = Op> {
+    let blocks = 0..FILE_BLOCKS_END;
+    let (from, to, place) = (blocks.clone(), blocks.clone(), blocks.clone());
+    (3..u64::MAX, 3..u64::MAX, from, to, blocks, place).prop_map(
+        |(from, to, from_block, to_block, blocks, at)| {
+            let most = FILE_BLOCKS_END - from_block.max(to_block).max(at);
+            Op::Share {
+                from: Ino(from),
+                from_block,
+                to: Ino(if from == to { to - 1 } else { to }),
+                to_block,
+                blocks: 1 + blocks % most,
+                at,
+            }
+        },
+    )
+}
+
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         (key(), prop::collection::vec(any::<u8>(), 0..=VALUE_LEN_MAX))
@@ -139,7 +163,12 @@ fn op() -> impl Strategy<Value = Op> {
             0..FILE_BLOCKS_END - u64::from(RESERVED_BLOCKS_MAX),
             extent()
         )
-            .prop_filter("it fits there", |(_, block, extent)| extent.fits_at(*block))
+            .prop_filter(
+                "it fits there, and a record may map it",
+                |(_, block, extent)| {
+                    extent.fits_at(*block) && !matches!(extent, Extent::Shared { .. })
+                }
+            )
             .prop_map(|(ino, block, extent)| Op::Map {
                 ino: Ino(ino),
                 block,
@@ -167,6 +196,7 @@ fn op() -> impl Strategy<Value = Op> {
                 }
             }),
         any::<u64>().prop_map(|end| Op::Lot { end }),
+        share(),
         (any::<u64>(), touch()).prop_map(|(ino, set)| Op::Touch { ino: Ino(ino), set }),
     ]
 }
@@ -308,6 +338,32 @@ proptest! {
             }
             _ => prop_assert!(false, "a part of a frame is a frame"),
         }
+    }
+
+    #[test]
+    fn a_shared_extent_cut_anywhere_is_its_blocks(
+        at in 0..FILE_BLOCKS_END - FRAME_BLOCKS_MAX as u64,
+        blocks in 1..=FRAME_BLOCKS_MAX as u16,
+        cut in any::<u64>(),
+    ) {
+        let whole = Extent::Shared { at, blocks };
+        let cut = cut % (u64::from(blocks) + 1);
+        let (left, right) = (whole.part(0, cut), whole.part(cut, u64::MAX));
+        prop_assert_eq!((left.blocks(), left.blocks() + right.blocks()), (cut, blocks.into()));
+        let Extent::Shared { at: second, .. } = right else {
+            return Err(TestCaseError::fail("a part of a shared extent is one"));
+        };
+        prop_assert_eq!(second, at + cut);
+        prop_assert_eq!(whole.sectors(), 8 * u64::from(blocks));
+        prop_assert_eq!(whole.addr(), None);
+    }
+
+    #[test]
+    fn references(item in 0..FILE_BLOCKS_END, blocks in 1u32.., count in 2u32..) {
+        let references = References { blocks, count };
+        let fits = item + u64::from(blocks) <= FILE_BLOCKS_END;
+        let read = References::decode(item, &references.encode());
+        prop_assert_eq!(read.ok(), fits.then_some(references));
     }
 
     #[test]
@@ -564,6 +620,69 @@ proptest! {
         page::unpack(&payload, &mut unpacked).unwrap();
         prop_assert!(unpacked == image);
     }
+}
+
+/// Shared blocks that cannot be are refused, whatever is said of them.
+#[test]
+fn impossible_shared_blocks_are_refused() {
+    let end = FILE_BLOCKS_END;
+    let extent = |at, blocks| {
+        let extent = Extent::Shared { at, blocks };
+        let bytes = extent.encode();
+        assert_eq!(Extent::peek_blocks(&bytes), Ok(blocks.into()));
+        Extent::decode(&bytes).is_ok()
+    };
+    assert!(extent(0, 1) && extent(end - 256, 256) && extent(end - 1, 1));
+    assert!(!extent(0, 0) && !extent(0, 257) && !extent(end - 255, 256) && !extent(end, 1));
+    assert!(!extent(u64::MAX, 1));
+    let mut bytes = Extent::Shared { at: 7, blocks: 3 }.encode();
+    bytes.push(0);
+    assert!(Extent::decode(&bytes).is_err() && Extent::decode(&bytes[..10]).is_err());
+
+    let counts = |item, blocks, count| {
+        let bytes = References { blocks, count }.encode();
+        References::decode(item, &bytes).is_ok()
+    };
+    assert!(counts(0, 1, 2) && counts(end - 1, 1, u32::MAX));
+    assert!(!counts(0, 0, 2) && !counts(0, 1, 1) && !counts(0, 1, 0));
+    assert!(!counts(end - 1, 2, 2) && !counts(end, 1, 2) && !counts(u64::MAX, 1, 2));
+    let bytes = samples::references().1.encode();
+    assert!(References::decode(0, &bytes[..7]).is_err());
+    assert!(References::decode(0, &[&bytes[..], &[0]].concat()).is_err());
+
+    let share = |(from, from_block): (u64, u64), (to, to_block), blocks, at| {
+        let op = Op::Share {
+            from: Ino(from),
+            from_block,
+            to: Ino(to),
+            to_block,
+            blocks,
+            at,
+        };
+        let mut bytes = Vec::new();
+        op.encode(&mut bytes);
+        Op::decode_all(&bytes).is_ok()
+    };
+    assert!(share((20, 0), (21, 0), 1, 0) && share((20, 5), (20, 0), 5, end - 5));
+    assert!(!share((20, 0), (21, 0), 0, 0), "no blocks");
+    assert!(!share((20, 5), (20, 1), 5, 0), "ranges overlap");
+    assert!(!share((2, 0), (21, 0), 1, 9), "out of the store");
+    assert!(!share((20, 0), (2, 0), 1, 9), "into the store");
+    assert!(!share((20, end), (21, 0), 1, 0) && !share((20, 0), (21, end - 1), 2, 0));
+    assert!(!share((20, 0), (21, 0), 2, end - 1) && !share((20, 0), (21, 0), u64::MAX, 1));
+
+    let mut bytes = Vec::new();
+    let shared = Extent::Shared { at: 7, blocks: 3 };
+    let map = Op::Map {
+        ino: Ino(20),
+        block: 0,
+        extent: shared,
+    };
+    map.encode(&mut bytes);
+    assert!(
+        Op::decode_all(&bytes).is_err(),
+        "a record maps shared blocks"
+    );
 }
 
 /// A label cut inside a character came back with another character in its place.

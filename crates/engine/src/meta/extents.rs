@@ -251,7 +251,10 @@ pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64
         }
         let beside = beside(meta, ino, mapped.block + cut_from, &gone)?;
         sectors += count_out(meta, zones, &gone, beside) as i64;
-        if let Extent::Shared { at, blocks } = gone {
+        // The store shares nothing itself: what says so there is damage, and a chain of it would have no end.
+        if let Extent::Shared { at, blocks } = gone
+            && ino != SHARED
+        {
             for (from, to) in references::drop(meta, at, at + u64::from(blocks))? {
                 punch(meta, zones, SHARED, from, to)?;
             }
@@ -337,8 +340,12 @@ pub(crate) fn resolved(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<Vec<
         let (start, end) = (mapped.block.max(from), mapped.end().min(to));
         // What is in the store at `place` is in the file at `start`.
         let place = at + (start - mapped.block);
+        let mut done = place;
         for stored in overlapping(meta, SHARED, place, place + (end - start), usize::MAX)? {
             let cut_from = stored.block.max(place);
+            if cut_from > done {
+                return Err(not_in_store(ino, start + (done - place)));
+            }
             let cut_to = stored.end().min(place + (end - start));
             let extent = stored
                 .extent
@@ -353,9 +360,17 @@ pub(crate) fn resolved(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<Vec<
                 block: start + (cut_from - place),
                 extent,
             });
+            done = cut_to;
+        }
+        if done < place + (end - start) {
+            return Err(not_in_store(ino, start + (done - place)));
         }
     }
     Ok(extents)
+}
+
+fn not_in_store(ino: Ino, block: u64) -> Error {
+    Error::item_damaged(ino, format_args!("block {block}: a shared block is lost"))
 }
 
 /// Puts `to` in the place of `from`, which holds the same blocks, as far as the file still has those at `block`. Not a

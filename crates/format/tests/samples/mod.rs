@@ -12,6 +12,7 @@ use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::packed::{CompressedFrame, Packed};
 use persimmon_format::page::{HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN};
 use persimmon_format::record::{Op, Touch};
+use persimmon_format::references::References;
 use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{REQUIRED, VolumeIdentity, ZoneHeader};
@@ -319,7 +320,7 @@ pub fn inode() -> Inode {
     }
 }
 
-pub fn extents() -> [Extent; 6] {
+pub fn extents() -> [Extent; 7] {
     [
         Extent::Frame {
             addr: addr(2, 3),
@@ -354,12 +355,24 @@ pub fn extents() -> [Extent; 6] {
             skip: 3,
             blocks: 4,
         }),
+        Extent::Shared {
+            at: 0x0102_0304_0506,
+            blocks: 0x0100,
+        },
     ]
+}
+
+pub fn references() -> (Key, References) {
+    let references = References {
+        blocks: 0x0102_0304,
+        count: 0x1112_1314,
+    };
+    (Key::references(0x2122_2324), references)
 }
 
 pub fn ops() -> Vec<Op> {
     let [first, second, _] = keys();
-    let [frame, inline, _, compressed, _, packed] = extents();
+    let [frame, inline, _, compressed, _, packed, _] = extents();
     vec![
         Op::Put {
             key: first,
@@ -410,6 +423,14 @@ pub fn ops() -> Vec<Op> {
             block: 9,
             at: 200,
             bytes: b"appended".to_vec(),
+        },
+        Op::Share {
+            from: Ino(300),
+            from_block: 70_000,
+            to: Ino(301),
+            to_block: 3,
+            blocks: 200,
+            at: 0x1000,
         },
         Op::Lot { end: 0x1_0010 },
         Op::Touch {
