@@ -69,7 +69,7 @@ fn what_was_read_in_small_pieces_is_not_read_again() {
     let again = reads(&volume, || {
         volume.read(ino, begin, &mut odd).unwrap();
         let mut ranges = [(begin, &mut odd[..]), (5, &mut other[..])];
-        volume.read_batch(ino, &mut ranges);
+        volume.read_batch(ino, &mut ranges, false);
     });
     assert_eq!(again, 0);
     let whole: Vec<u8> = (0..BLOCKS).flat_map(|i| noise(1 + i, BLOCK)).collect();
@@ -94,7 +94,7 @@ fn direct_reads_and_large_ones_go_past_it() {
     };
     let directly_batched = |buf: &mut [u8]| {
         reads(&volume, || {
-            volume.read_batch_direct(ino, &mut [(0, buf)]);
+            volume.read_batch(ino, &mut [(0, buf)], true);
         })
     };
     for _ in 0..2 {
@@ -200,7 +200,10 @@ fn a_read_behind_the_end_finds_nothing() {
             let from = (data.len() + behind) as u64;
             assert_eq!(volume.read(ino, from, &mut buf[..100]).unwrap(), 0);
             let mut ranges = [(from, &mut buf[..100])];
-            let read = volume.read_batch(ino, &mut ranges).remove(0).unwrap();
+            let read = volume
+                .read_batch(ino, &mut ranges, false)
+                .remove(0)
+                .unwrap();
             assert_eq!(read, 0);
         }
     }

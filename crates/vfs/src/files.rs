@@ -60,11 +60,8 @@ impl Vfs {
         ranges: &mut [(u64, &mut [u8])],
     ) -> Result<Vec<Result<usize>>> {
         let open = self.readable(ino, handle)?;
-        let read = if is_direct(open.as_deref()) {
-            self.volume.read_batch_direct(ino, ranges)
-        } else {
-            self.volume.read_batch(ino, ranges)
-        };
+        let is_direct = is_direct(open.as_deref());
+        let read = self.volume.read_batch(ino, ranges, is_direct);
         self.accessed(ino, open.as_deref());
         let answers = read.into_iter().map(|result| {
             result

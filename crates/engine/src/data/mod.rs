@@ -18,6 +18,7 @@ mod growth;
 mod journal_inline;
 mod read;
 mod read_cache;
+mod read_plan;
 mod resize;
 mod seek;
 mod staged;

@@ -4,11 +4,12 @@ use std::convert::Infallible;
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{self, Packed};
+use persimmon_format::packed;
 use persimmon_format::{Addr, Ino, checksum};
 
 use super::FileData;
 use super::read_cache::{Cached, FileState, StoredAt};
+use super::read_plan::{Caches, Frame, Part, Plan, Source, Use, copy_block, deliver, zero_blocks};
 use super::{ReadCache, block_of, blocks_in};
 use crate::error::{Error, Result};
 use crate::invariant::{invariant, invariant_holds};
@@ -118,28 +119,17 @@ impl FileData {
         .map(|()| len)
     }
 
-    /// Reads several ranges of a file, each as [`FileData::read`] does. What lies on the device is asked for together:
-    /// a drive serves the ranges side by side.
-    pub fn read_batch(&self, ino: Ino, ranges: &mut [(u64, &mut [u8])]) -> Vec<Result<usize>> {
+    /// Reads several ranges of a file, each as [`FileData::read`] or [`FileData::read_direct`] does. What lies on the device is asked
+    /// for together: a drive serves the ranges side by side.
+    pub fn read_batch(
+        &self,
+        ino: Ino,
+        ranges: &mut [(u64, &mut [u8])],
+        is_direct: bool,
+    ) -> Vec<Result<usize>> {
         let longest = ranges.iter().map(|(_, buf)| buf.len()).max();
-        self.read_batch_through(self.cache_for(longest.unwrap_or(0)), ino, ranges)
-    }
-
-    /// The same, each as [`FileData::read_direct`] does.
-    pub fn read_batch_direct(
-        &self,
-        ino: Ino,
-        ranges: &mut [(u64, &mut [u8])],
-    ) -> Vec<Result<usize>> {
-        self.read_batch_through(None, ino, ranges)
-    }
-
-    fn read_batch_through(
-        &self,
-        cache: Option<&ReadCache>,
-        ino: Ino,
-        ranges: &mut [(u64, &mut [u8])],
-    ) -> Vec<Result<usize>> {
+        let cache = self.cache_for(longest.unwrap_or(0));
+        let cache = cache.filter(|_| !is_direct);
         let hits: Vec<Option<usize>> = ranges
             .iter_mut()
             .map(|(offset, buf)| self.read_from_memory(cache, ino, *offset, buf))
@@ -580,182 +570,12 @@ fn looks(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
         .map(move |start| (start, to.min(start.saturating_add(LOOKED_UP_BLOCKS))))
 }
 
-/// What holds some of a read in memory.
-#[derive(Clone, Copy)]
-struct Caches<'c> {
-    /// Whole blocks.
-    blocks: Option<Cached<'c>>,
-    /// What lies in compressed frames.
-    frames: Option<Cached<'c>>,
-}
-
-impl Caches<'_> {
-    const NONE: Caches<'static> = Caches {
-        blocks: None,
-        frames: None,
-    };
-}
-
-/// What of a read is on the device: places, and what is made of each.
-struct Plan<'p> {
-    caches: Caches<'p>,
-    places: Vec<(Addr, u32)>,
-    /// By place, in the order of the places.
-    uses: Vec<Use<'p>>,
-    /// Whose uses are added now.
-    owner: usize,
-}
-
 /// One of several ranges that are read together, as far as the file reaches.
 struct Wanted<'b> {
     offset: u64,
     buf: &'b mut [u8],
     /// Some of it could not be read at the first look.
     failed: bool,
-}
-
-/// What a place holds for a read.
-struct Use<'p> {
-    place: usize,
-    /// Which of several ranges it is of.
-    owner: usize,
-    /// The first block of the file.
-    block: u64,
-    source: Source<'p>,
-}
-
-enum Source<'p> {
-    /// Whole blocks.
-    Frame(Frame<'p>),
-    /// What the file has of a compressed frame.
-    Packed(Part<'p>),
-}
-
-/// What a file has of a compressed frame.
-#[derive(Clone, Copy)]
-struct Part<'p> {
-    packed: &'p Packed,
-    /// The file block that it begins at.
-    first: u64,
-    /// The file blocks of it that are asked for.
-    wanted: (u64, u64),
-    pin: &'p Option<Pin>,
-}
-
-impl Part<'_> {
-    fn stored_at(&self, block: u64) -> StoredAt {
-        let index = u64::from(self.packed.skip) + (block - self.first);
-        StoredAt::InFrame(self.packed.addr, self.packed.unit, index as u8)
-    }
-}
-
-/// Blocks of a run from one on.
-#[derive(Clone, Copy)]
-struct Frame<'p> {
-    at: Addr,
-    /// A checksum of each.
-    crcs: &'p [u32],
-    pin: &'p Option<Pin>,
-}
-
-impl Source<'_> {
-    fn addr(&self) -> Addr {
-        match self {
-            Source::Frame(frame) => frame.at,
-            Source::Packed(part) => part.packed.addr,
-        }
-    }
-}
-
-impl<'p> Plan<'p> {
-    fn through(caches: Caches<'p>) -> Plan<'p> {
-        Plan {
-            caches,
-            places: Vec::new(),
-            uses: Vec::new(),
-            owner: 0,
-        }
-    }
-
-    /// Adds blocks of a run whose first is block `first` of the file.
-    fn add_frame(&mut self, frame: &Frame<'p>, first: u64, (from, to): (u64, u64)) {
-        if from < to {
-            let skip = from - first;
-            let frame = Frame {
-                at: frame.at.offset(skip as u32),
-                crcs: frame.crcs.get(skip as usize..).unwrap_or_default(),
-                pin: frame.pin,
-            };
-            self.add(frame.at, (to - from) as u32, from, Source::Frame(frame));
-        }
-    }
-
-    /// Adds a use of `blocks` blocks at `addr`. Pieces that are neighbours in a file are mostly neighbours on the device: those of
-    /// the same blocks are read once.
-    fn add(&mut self, addr: Addr, blocks: u32, block: u64, source: Source<'p>) {
-        let is_packed = matches!(source, Source::Packed(_));
-        let last = self.places.last();
-        let shares = is_packed && last.is_some_and(|(at, count)| *at == addr && *count >= blocks);
-        if !shares {
-            self.places.push((addr, blocks));
-        }
-        self.uses.push(Use {
-            place: self.places.len() - 1,
-            owner: self.owner,
-            block,
-            source,
-        });
-    }
-}
-
-/// Verifies what was read, and copies it to where a reader wants it.
-fn deliver(
-    ino: Ino,
-    caches: Caches<'_>,
-    used: &Use<'_>,
-    data: &[u8],
-    offset: u64,
-    buf: &mut [u8],
-) -> Result<()> {
-    let damaged = |block: u64, addr: Addr| Error::DataDamaged { ino, block, addr };
-    match &used.source {
-        Source::Packed(part) => {
-            let packed = part.packed;
-            let content = packed
-                .content(data)
-                .ok_or_else(|| damaged(used.block, packed.addr))?;
-            let (from, to) = part.wanted;
-            // Who reads all of it has no use for a copy.
-            let is_all = to - from == u64::from(packed.blocks);
-            let keeps = caches.frames.filter(|_| !is_all || caches.blocks.is_some());
-            for (block, content) in (part.first..).zip(content.chunks_exact(BLOCK_SIZE)) {
-                if let Some((cached, pin)) = keeps.zip(part.pin.as_ref()) {
-                    cached.insert(block, part.stored_at(block), pin, content);
-                }
-                if (from..to).contains(&block) {
-                    copy_block(buf, offset, block, content);
-                }
-            }
-        }
-        Source::Frame(Frame { at, crcs, pin }) => {
-            let cached = caches.blocks.zip(pin.as_ref());
-            for (i, content) in data.chunks_exact(BLOCK_SIZE).enumerate() {
-                let (block, addr) = (used.block + i as u64, at.offset(i as u32));
-                if crcs.get(i) != Some(&checksum::data_block(content)) {
-                    // Blocks around those that are asked for are for the cache alone.
-                    if is_asked_for(buf, offset, block) {
-                        return Err(damaged(block, addr));
-                    }
-                    continue;
-                }
-                if let Some((cached, pin)) = cached {
-                    cached.insert(block, StoredAt::Block(addr), pin, content);
-                }
-                copy_block(buf, offset, block, content);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Reads, and reads again what does not match or cannot be read: it may have moved, or have been
@@ -772,37 +592,4 @@ fn look_again(mut read: impl FnMut(usize) -> Result<()>) -> Result<()> {
         result = read(look);
     }
     result
-}
-
-/// Where block `block` of the file lies in a buffer that begins at `offset`: the buffer's range,
-/// and the first byte of the block that falls into it.
-fn place(len: usize, offset: u64, block: u64) -> (usize, usize, usize) {
-    let start = block * BLOCK_SIZE as u64;
-    let skip = offset.saturating_sub(start).min(BLOCK_SIZE as u64) as usize;
-    let at = start.saturating_sub(offset).min(len as u64) as usize;
-    let count = (BLOCK_SIZE - skip).min(len - at);
-    (at, count, skip)
-}
-
-fn is_asked_for(buf: &[u8], offset: u64, block: u64) -> bool {
-    let (_, count, _) = place(buf.len(), offset, block);
-    count > 0
-}
-
-fn copy_block(buf: &mut [u8], offset: u64, block: u64, content: &[u8]) {
-    let (at, count, skip) = place(buf.len(), offset, block);
-    if let (Some(out), Some(bytes)) = (buf.get_mut(at..at + count), content.get(skip..skip + count))
-    {
-        out.copy_from_slice(bytes);
-    }
-}
-
-fn zero_blocks(buf: &mut [u8], offset: u64, from: u64, to: u64) {
-    if from < to {
-        let (start, _, _) = place(buf.len(), offset, from);
-        let (last, count, _) = place(buf.len(), offset, to - 1);
-        if let Some(out) = buf.get_mut(start..last + count) {
-            out.fill(0);
-        }
-    }
 }

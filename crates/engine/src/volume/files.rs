@@ -27,19 +27,15 @@ impl Volume {
         self.engine.data.read_direct(ino, offset, buf)
     }
 
-    /// Reads several ranges of a file, each as [`Volume::read`] does. What lies on the device is asked for together:
-    /// a drive serves the ranges side by side.
-    pub fn read_batch(&self, ino: Ino, ranges: &mut [(u64, &mut [u8])]) -> Vec<Result<usize>> {
-        self.engine.data.read_batch(ino, ranges)
-    }
-
-    /// The same, each as [`Volume::read_direct`] does.
-    pub fn read_batch_direct(
+    /// Reads several ranges of a file, each as [`Volume::read`] or [`Volume::read_direct`] does. What lies on the device is asked for
+    /// together: a drive serves the ranges side by side.
+    pub fn read_batch(
         &self,
         ino: Ino,
         ranges: &mut [(u64, &mut [u8])],
+        is_direct: bool,
     ) -> Vec<Result<usize>> {
-        self.engine.data.read_batch_direct(ino, ranges)
+        self.engine.data.read_batch(ino, ranges, is_direct)
     }
 
     /// Writes to a regular file. Visible at once, durable after [`Volume::sync_file`]. Returns how

@@ -1,0 +1,212 @@
+//! What of a read is in memory and what is on the device: places that are fetched, and what is made of each.
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_format::packed::Packed;
+use persimmon_format::{Addr, Ino, checksum};
+
+use super::read_cache::{Cached, StoredAt};
+use crate::error::{Error, Result};
+use crate::zones::Pin;
+
+/// What holds some of a read in memory.
+#[derive(Clone, Copy)]
+pub(super) struct Caches<'c> {
+    /// Whole blocks.
+    pub(super) blocks: Option<Cached<'c>>,
+    /// What lies in compressed frames.
+    pub(super) frames: Option<Cached<'c>>,
+}
+
+impl Caches<'_> {
+    pub(super) const NONE: Caches<'static> = Caches {
+        blocks: None,
+        frames: None,
+    };
+}
+
+/// What of a read is on the device: places, and what is made of each.
+pub(super) struct Plan<'p> {
+    pub(super) caches: Caches<'p>,
+    pub(super) places: Vec<(Addr, u32)>,
+    /// By place, in the order of the places.
+    pub(super) uses: Vec<Use<'p>>,
+    /// Whose uses are added now.
+    pub(super) owner: usize,
+}
+
+/// What a place holds for a read.
+pub(super) struct Use<'p> {
+    pub(super) place: usize,
+    /// Which of several ranges it is of.
+    pub(super) owner: usize,
+    /// The first block of the file.
+    pub(super) block: u64,
+    pub(super) source: Source<'p>,
+}
+
+pub(super) enum Source<'p> {
+    /// Whole blocks.
+    Frame(Frame<'p>),
+    /// What the file has of a compressed frame.
+    Packed(Part<'p>),
+}
+
+/// What a file has of a compressed frame.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'p> {
+    pub(super) packed: &'p Packed,
+    /// The file block that it begins at.
+    pub(super) first: u64,
+    /// The file blocks of it that are asked for.
+    pub(super) wanted: (u64, u64),
+    pub(super) pin: &'p Option<Pin>,
+}
+
+impl Part<'_> {
+    pub(super) fn stored_at(&self, block: u64) -> StoredAt {
+        let index = u64::from(self.packed.skip) + (block - self.first);
+        StoredAt::InFrame(self.packed.addr, self.packed.unit, index as u8)
+    }
+}
+
+/// Blocks of a run from one on.
+#[derive(Clone, Copy)]
+pub(super) struct Frame<'p> {
+    pub(super) at: Addr,
+    /// A checksum of each.
+    pub(super) crcs: &'p [u32],
+    pub(super) pin: &'p Option<Pin>,
+}
+
+impl Source<'_> {
+    pub(super) fn addr(&self) -> Addr {
+        match self {
+            Source::Frame(frame) => frame.at,
+            Source::Packed(part) => part.packed.addr,
+        }
+    }
+}
+
+impl<'p> Plan<'p> {
+    pub(super) fn through(caches: Caches<'p>) -> Plan<'p> {
+        Plan {
+            caches,
+            places: Vec::new(),
+            uses: Vec::new(),
+            owner: 0,
+        }
+    }
+
+    /// Adds blocks of a run whose first is block `first` of the file.
+    pub(super) fn add_frame(&mut self, frame: &Frame<'p>, first: u64, (from, to): (u64, u64)) {
+        if from < to {
+            let skip = from - first;
+            let frame = Frame {
+                at: frame.at.offset(skip as u32),
+                crcs: frame.crcs.get(skip as usize..).unwrap_or_default(),
+                pin: frame.pin,
+            };
+            self.add(frame.at, (to - from) as u32, from, Source::Frame(frame));
+        }
+    }
+
+    /// Adds a use of `blocks` blocks at `addr`. Pieces that are neighbours in a file are mostly neighbours on the device: those of
+    /// the same blocks are read once.
+    pub(super) fn add(&mut self, addr: Addr, blocks: u32, block: u64, source: Source<'p>) {
+        let is_packed = matches!(source, Source::Packed(_));
+        let last = self.places.last();
+        let shares = is_packed && last.is_some_and(|(at, count)| *at == addr && *count >= blocks);
+        if !shares {
+            self.places.push((addr, blocks));
+        }
+        self.uses.push(Use {
+            place: self.places.len() - 1,
+            owner: self.owner,
+            block,
+            source,
+        });
+    }
+}
+
+/// Verifies what was read, and copies it to where a reader wants it.
+pub(super) fn deliver(
+    ino: Ino,
+    caches: Caches<'_>,
+    used: &Use<'_>,
+    data: &[u8],
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<()> {
+    let damaged = |block: u64, addr: Addr| Error::DataDamaged { ino, block, addr };
+    match &used.source {
+        Source::Packed(part) => {
+            let packed = part.packed;
+            let content = packed
+                .content(data)
+                .ok_or_else(|| damaged(used.block, packed.addr))?;
+            let (from, to) = part.wanted;
+            // Who reads all of it has no use for a copy.
+            let is_all = to - from == u64::from(packed.blocks);
+            let keeps = caches.frames.filter(|_| !is_all || caches.blocks.is_some());
+            for (block, content) in (part.first..).zip(content.chunks_exact(BLOCK_SIZE)) {
+                if let Some((cached, pin)) = keeps.zip(part.pin.as_ref()) {
+                    cached.insert(block, part.stored_at(block), pin, content);
+                }
+                if (from..to).contains(&block) {
+                    copy_block(buf, offset, block, content);
+                }
+            }
+        }
+        Source::Frame(Frame { at, crcs, pin }) => {
+            let cached = caches.blocks.zip(pin.as_ref());
+            for (i, content) in data.chunks_exact(BLOCK_SIZE).enumerate() {
+                let (block, addr) = (used.block + i as u64, at.offset(i as u32));
+                if crcs.get(i) != Some(&checksum::data_block(content)) {
+                    // Blocks around those that are asked for are for the cache alone.
+                    if is_asked_for(buf, offset, block) {
+                        return Err(damaged(block, addr));
+                    }
+                    continue;
+                }
+                if let Some((cached, pin)) = cached {
+                    cached.insert(block, StoredAt::Block(addr), pin, content);
+                }
+                copy_block(buf, offset, block, content);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where block `block` of the file lies in a buffer that begins at `offset`: the buffer's range,
+/// and the first byte of the block that falls into it.
+pub(super) fn place(len: usize, offset: u64, block: u64) -> (usize, usize, usize) {
+    let start = block * BLOCK_SIZE as u64;
+    let skip = offset.saturating_sub(start).min(BLOCK_SIZE as u64) as usize;
+    let at = start.saturating_sub(offset).min(len as u64) as usize;
+    let count = (BLOCK_SIZE - skip).min(len - at);
+    (at, count, skip)
+}
+
+pub(super) fn is_asked_for(buf: &[u8], offset: u64, block: u64) -> bool {
+    let (_, count, _) = place(buf.len(), offset, block);
+    count > 0
+}
+
+pub(super) fn copy_block(buf: &mut [u8], offset: u64, block: u64, content: &[u8]) {
+    let (at, count, skip) = place(buf.len(), offset, block);
+    if let (Some(out), Some(bytes)) = (buf.get_mut(at..at + count), content.get(skip..skip + count))
+    {
+        out.copy_from_slice(bytes);
+    }
+}
+
+pub(super) fn zero_blocks(buf: &mut [u8], offset: u64, from: u64, to: u64) {
+    if from < to {
+        let (start, _, _) = place(buf.len(), offset, from);
+        let (last, count, _) = place(buf.len(), offset, to - 1);
+        if let Some(out) = buf.get_mut(start..last + count) {
+            out.fill(0);
+        }
+    }
+}
