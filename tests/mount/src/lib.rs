@@ -6,6 +6,7 @@
 pub mod bad_input;
 pub mod check;
 pub mod command;
+pub mod compression;
 pub mod damage;
 pub mod durable;
 pub mod endurance;
