@@ -11,7 +11,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("acl", "setfacl and getfacl on the mount"),
     ("attr", "setfattr and getfattr on the mount"),
     ("ca-certificates", "cargo's downloads"),
-    ("e2fsprogs", "ext4, to compare with"),
+    ("e2fsprogs", "ext4, to compare with, chattr and lsattr"),
     ("fio", "verified input and output"),
     ("fuse3", "fusermount3"),
     ("g++", "the C library's header, in C++"),

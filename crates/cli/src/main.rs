@@ -33,6 +33,7 @@ mod sync;
 mod trace;
 mod tune;
 mod umount;
+mod usage;
 mod utab;
 mod zones;
 
@@ -61,6 +62,7 @@ enum Command {
     Recover(recover::Recover),
     Scrub(scrub::Scrub),
     Info(info::InfoCommand),
+    Usage(usage::UsageCommand),
     Zones(zones::ZonesCommand),
     Stats(stats::StatsCommand),
     Clean(clean::Clean),
@@ -84,6 +86,7 @@ impl Command {
             Command::Recover(command) => command.run(),
             Command::Scrub(command) => command.run(),
             Command::Info(command) => command.run(),
+            Command::Usage(command) => command.run(),
             Command::Zones(command) => command.run(),
             Command::Stats(command) => command.run(),
             Command::Clean(command) => command.run(),
@@ -108,6 +111,7 @@ impl Command {
             Command::Recover(_) => ("recover", exit::FAILED, exit::USAGE),
             Command::Scrub(_) => ("scrub", exit::FAILED, exit::USAGE),
             Command::Info(_) => ("info", exit::FAILED, exit::USAGE),
+            Command::Usage(_) => ("usage", exit::FAILED, exit::USAGE),
             Command::Zones(_) => ("zones", exit::FAILED, exit::USAGE),
             Command::Stats(_) => ("stats", exit::FAILED, exit::USAGE),
             Command::Clean(_) => ("clean", exit::FAILED, exit::USAGE),

@@ -7,6 +7,7 @@ mod capabilities;
 pub mod control;
 pub mod fuseblk;
 pub mod guard;
+mod inode_flags;
 mod latency;
 pub mod lifetimes;
 pub mod live;

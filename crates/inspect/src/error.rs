@@ -73,6 +73,9 @@ pub enum InspectError {
         /// What this program does not know.
         source: FormatError,
     },
+    /// Metadata is lost.
+    #[error("metadata is damaged, so that not everything can be counted; run `persimmon fsck`")]
+    Incomplete,
     /// An argument is not valid.
     #[error(transparent)]
     Format(#[from] FormatError),

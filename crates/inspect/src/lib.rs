@@ -16,9 +16,11 @@ mod replay;
 pub mod salvage;
 mod state;
 mod tree;
+mod usage;
 mod volume;
 
 pub use check::{CheckOptions, Counts, Progress, Repairs, Report, Stage, check};
 pub use error::InspectError;
 pub use finding::{Finding, Severity};
+pub use usage::{ContentUsage, FileUsage, UsageByStorage};
 pub use volume::{Inspector, VolumeInfo};

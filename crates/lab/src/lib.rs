@@ -5,6 +5,7 @@
 
 mod chores;
 pub mod fsync;
+pub mod lifecycle;
 pub mod load;
 pub mod lsm;
 pub mod measure;

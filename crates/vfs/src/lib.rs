@@ -15,6 +15,7 @@ mod error;
 mod files;
 mod handles;
 mod inode_attributes;
+mod inode_flags;
 mod lifetimes;
 mod locks;
 mod make;
@@ -36,8 +37,8 @@ pub use persimmon_format::name::NAME_MAX;
 pub use persimmon_format::{Compression, Ino, Lifetime};
 pub use privileges::{Author, Processes, UnknownProcesses};
 pub use types::{
-    Allocate, Attr, Caller, Entry, FILE_SIZE_MAX, FileKind, GENERATION, Handle, LINKS_MAX, Listing,
-    OpenFlags, RenameMode, SYMLINK_MAX, SeekTo, SetAttr, SetTime, StatFs, WriteFlags, Written,
-    XattrMode,
+    Allocate, Attr, Caller, Entry, FILE_SIZE_MAX, FileKind, GENERATION, Handle, InodeFlags,
+    LINKS_MAX, Listing, OpenFlags, RenameMode, SYMLINK_MAX, SeekTo, SetAttr, SetTime, StatFs,
+    WriteFlags, Written, XattrMode,
 };
 pub use volume::{AccessTimes, OnError, Options, Vfs};

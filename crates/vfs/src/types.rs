@@ -387,6 +387,38 @@ impl XattrMode {
     }
 }
 
+/// Flags of an inode, as `chattr` sets them and `lsattr` shows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InodeFlags {
+    /// It was told a codec to compress with (`c`, `FS_COMPR_FL`).
+    pub compress: bool,
+    /// It was told not to be compressed (`m`, `FS_NOCOMP_FL`).
+    pub no_compress: bool,
+}
+
+impl InodeFlags {
+    const COMPRESS: u32 = 0x4;
+    const NO_COMPRESS: u32 = 0x400;
+
+    /// From the flags of `FS_IOC_SETFLAGS`. No other is ever set, so that any other would be a change: `EOPNOTSUPP`.
+    pub fn from_linux(flags: u32) -> Result<InodeFlags> {
+        if flags & !(InodeFlags::COMPRESS | InodeFlags::NO_COMPRESS) != 0 {
+            return Err(Error::NotSupported);
+        }
+        Ok(InodeFlags {
+            compress: flags & InodeFlags::COMPRESS != 0,
+            no_compress: flags & InodeFlags::NO_COMPRESS != 0,
+        })
+    }
+
+    /// As `FS_IOC_GETFLAGS` tells them.
+    #[must_use]
+    pub fn to_linux(self) -> u32 {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        flag(self.compress, InodeFlags::COMPRESS) | flag(self.no_compress, InodeFlags::NO_COMPRESS)
+    }
+}
+
 /// A directory entry as `readdir` tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {

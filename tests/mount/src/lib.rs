@@ -7,6 +7,7 @@ pub mod bad_input;
 pub mod check;
 pub mod clones;
 pub mod command;
+pub mod compression;
 pub mod damage;
 pub mod durable;
 pub mod endurance;

@@ -6,8 +6,9 @@ use anyhow::{Context, Result};
 
 use crate::volume::{Kind, Volume};
 use crate::{
-    bad_input, clones, damage, durable, endurance, full, installed, kill, live_tools, many_files,
-    model, output, phases, remount, scrub, two_devices, unmounted, unmounting, workplace,
+    bad_input, clones, compression, damage, durable, endurance, full, installed, kill, live_tools,
+    many_files, model, output, phases, remount, scrub, two_devices, unmounted, unmounting,
+    workplace,
 };
 
 /// A named test with volumes of its own.
@@ -66,6 +67,7 @@ impl TestBed {
 pub fn all() -> Vec<Scenario> {
     [
         remount::SCENARIOS,
+        compression::SCENARIOS,
         durable::SCENARIOS,
         full::SCENARIOS,
         kill::SCENARIOS,

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use persimmon_vfs::{Caller, Handle, SetAttr, SetTime, Timestamp, XattrMode};
+use persimmon_vfs::{Caller, Handle, InodeFlags, SetAttr, SetTime, Timestamp, XattrMode};
 
 use super::{Adapter, author, author_by_uid, caller, done, node};
 use crate::control;
+use crate::inode_flags;
 use crate::lifetimes;
 use crate::protocol::{self, Answer, Call, Errno, Fields, Header};
 use crate::transport::{Outcome, Transport};
@@ -110,6 +111,13 @@ impl Adapter {
                 Err(error) => Outcome::Now(Err(error)),
                 Ok(()) => self.control(call, transport),
             },
+            Ok((
+                _,
+                command @ (inode_flags::GET
+                | inode_flags::SET
+                | inode_flags::GET_EXTENDED
+                | inode_flags::SET_EXTENDED),
+            )) => Outcome::Now(self.inode_flags(call, command)),
             Ok((file, command)) => Outcome::Now(self.lifetime(call, file, command)),
         }
     }
@@ -123,6 +131,28 @@ impl Adapter {
             later.answer(answer.map(|answer| whole(&answer)));
         });
         Outcome::Later
+    }
+
+    /// Setting, and asking for, the flags of an inode.
+    fn inode_flags(&self, call: &mut Call<'_>, command: u32) -> Answer {
+        let node = node(call);
+        match command {
+            inode_flags::SET => {
+                let (told, caller) = (inode_flags::parse(call.data())?, caller(call.header, 0));
+                self.door.run("ioctl", |vfs| {
+                    vfs.set_inode_flags(&caller, node, InodeFlags::from_linux(told)?)?;
+                    self.sync_node(node)
+                })?;
+                call.answer(&whole(&[]))
+            }
+            inode_flags::GET => {
+                let flags = self.door.run("ioctl", |vfs| vfs.inode_flags(node))?;
+                call.answer(&whole(&inode_flags::encode(flags)))
+            }
+            inode_flags::GET_EXTENDED => call.answer(&whole(&inode_flags::NOTHING_EXTENDED)),
+            _ if inode_flags::is_nothing(call.data()) => call.answer(&whole(&[])),
+            _ => Err(Errno(libc::EOPNOTSUPP)),
+        }
     }
 
     /// Telling, and asking, how long what is written through an open file will live.

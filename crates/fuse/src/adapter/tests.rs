@@ -14,9 +14,9 @@ use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::protocol::{HEADER_LEN, fixed_len};
+use crate::protocol::{self, HEADER_LEN, fixed_len};
 use crate::transport::Later;
-use crate::{control, lifetimes};
+use crate::{control, inode_flags, lifetimes};
 
 const REQUESTS: u32 = 20_000;
 const SEEDS: u64 = 40;
@@ -153,9 +153,17 @@ fn requests_do_no_harm(seed: u64) {
         if header.opcode == opcode::IOCTL
             && let Some(what) = fixed.get_mut(8..16)
         {
-            let known = [control::COMMAND, lifetimes::SET, lifetimes::GET];
+            let known = [
+                control::COMMAND,
+                lifetimes::SET,
+                lifetimes::GET,
+                inode_flags::SET,
+                inode_flags::GET,
+                inode_flags::SET_EXTENDED,
+                inode_flags::GET_EXTENDED,
+            ];
             what[..4].fill(0);
-            what[4..].copy_from_slice(bytes_of(&known[rng.random_range(0..3)]));
+            what[4..].copy_from_slice(bytes_of(&known[rng.random_range(0..known.len())]));
         }
         let mut room = body(&mut rng);
         let sent = room.len();
@@ -221,6 +229,62 @@ fn set(which: u32, size: u32, mode: u32) -> Vec<u8> {
     let mut fixed = [0; 22];
     (fixed[0], fixed[4], fixed[17]) = (which, size, mode);
     words(&fixed)
+}
+
+/// An ioctl without an open file, as the kernel sends it.
+fn ioctl(command: u32, sent: u32, received: u32) -> Vec<u8> {
+    words(&[0, 0, 0, command, 0, 0, sent, received])
+}
+
+/// What `chattr` and `lsattr` make the kernel send (`fuse_fileattr_get`, `fuse_fileattr_set`): the answer must have the length that it
+/// gives.
+#[test]
+fn flags_are_shown_and_set() {
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
+    Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
+    let door = open(&device);
+    let adapter = adapter(&door, &MountOptions::default());
+    let mode = libc::S_IFREG | 0o644;
+    let made = door.vfs.mknod(&Caller::root(), ROOT, b"f", mode, 0);
+    let ask = |node: Ino, uid, command, sent: &[u8], received: usize| {
+        let header = Header {
+            opcode: opcode::IOCTL,
+            unique: 1,
+            node: node.0,
+            uid,
+            gid: 0,
+            pid: 0,
+        };
+        let fixed = ioctl(command, sent.len() as u32, received as u32);
+        let mut room = sent.to_vec();
+        room.resize(1000, 0);
+        let mut call = Call::new(header, &fixed, &mut room, sent.len());
+        match adapter.serve(&mut call, &Dropped) {
+            Outcome::Now(Ok(len)) => {
+                assert_eq!(len, 16 + received, "{command:x}");
+                assert_eq!(room[..16], [0; 16]);
+                Ok(room[16..len].to_vec())
+            }
+            Outcome::Now(Err(errno)) => Err(errno.0),
+            _ => panic!("{command:x} has no answer"),
+        }
+    };
+    for node in [ROOT, made.unwrap().ino] {
+        let flags = || ask(node, 1, inode_flags::GET, b"", 4).unwrap();
+        let set = |uid, bits: u32| ask(node, uid, inode_flags::SET, bytes_of(&bits), 0);
+        assert_eq!(flags(), [0; 4]);
+        set(0, 0x4).unwrap();
+        assert_eq!(flags(), protocol::flags(0x4));
+        assert_eq!(set(1, 0), Err(libc::EPERM));
+        assert_eq!(set(0, 0x404), Err(libc::EINVAL));
+        assert_eq!(set(0, 0x14), Err(libc::EOPNOTSUPP));
+        assert_eq!(flags(), protocol::flags(0x4));
+        let extended = ask(node, 1, inode_flags::GET_EXTENDED, b"", 28);
+        assert_eq!(extended, Ok(vec![0; 28]));
+        let set = |extended: &[u8]| ask(node, 0, inode_flags::SET_EXTENDED, extended, 0);
+        assert_eq!(set(&[0; 28]), Ok(Vec::new()));
+        assert_eq!(set(&[1; 28]), Err(libc::EOPNOTSUPP));
+    }
 }
 
 /// The daemon went by the user's number: truncation by one who has `CAP_FSETID` took setuid, by root without it did not.
@@ -380,6 +444,9 @@ fn with_sync_every_change_is_durable_when_it_is_answered() {
         assert_eq!(left.getxattr(node, name).unwrap(), b"value");
         let left = after(opcode::REMOVEXATTR, node, Vec::new(), b"user.a\0");
         assert!(left.getxattr(node, name).is_err());
+        let fixed = ioctl(inode_flags::SET, 4, 0);
+        let left = after(opcode::IOCTL, node, fixed, bytes_of(&0x400u32));
+        assert_eq!(left.inode_flags(node).unwrap().to_linux(), 0x400);
     }
     let left = after(opcode::SETATTR, file, set(1 << 3, 5000, 0), b"");
     assert_eq!(left.getattr(file).unwrap().size, 5000);

@@ -154,6 +154,13 @@ pub fn offset(bytes: u64) -> [u8; 8] {
     filled.bytes
 }
 
+/// A number of 32 bits: the flags of an inode.
+pub fn flags(flags: u32) -> [u8; 4] {
+    let mut filled = Filled::new();
+    filled.u32(flags);
+    filled.bytes
+}
+
 /// Space and inodes.
 pub fn space(space: &StatFs) -> [u8; 80] {
     let mut filled = Filled::new();

@@ -2,14 +2,18 @@
 
 use persimmon_format::Lifetime;
 use persimmon_vfs::{
-    Allocate, Author, Error, FileLock, Handle, Ino, Listing, LockKind, LockOwner, ROOT, RenameMode,
-    SeekTo, SetAttr, WriteFlags, XattrMode,
+    Allocate, Author, Error, FileLock, Handle, Ino, InodeFlags, Listing, LockKind, LockOwner, ROOT,
+    RenameMode, SeekTo, SetAttr, WriteFlags, XattrMode,
 };
 
 use crate::world::{Dimension, Growth, READ_WRITE, Request, World};
 
 const BLOCK: u64 = 4096;
 const NONE: Handle = Handle::NONE;
+const COMPRESS: InodeFlags = InodeFlags {
+    compress: true,
+    no_compress: false,
+};
 
 macro_rules! requests {
     ($($name:literal $growth:ident $run:expr;)*) => {
@@ -135,6 +139,8 @@ const ATTRIBUTES: Dimension = Dimension {
         "setxattr" Flat |w, _| set(w, b"user.new", b"value");
         "setxattr:again" Flat |w, n| set(w, &attribute(n / 3), b"shorter");
         "removexattr" Flat |w, n| w.vfs.removexattr(it(w), &attribute(n / 4)).unwrap();
+        "inode_flags" Flat |w, _| done(w.vfs.inode_flags(it(w)).unwrap());
+        "set_inode_flags" Flat |w, _| w.vfs.set_inode_flags(&w.root, it(w), COMPRESS).unwrap();
         "getattr" Flat |w, _| done(w.vfs.getattr(it(w)).unwrap());
         "access" Flat |w, _| w.vfs.access(&w.root, it(w), 4).unwrap();
         "setattr" Flat |w, _| done(w.vfs.setattr(it(w), NONE, &mode(0o6755)).unwrap());

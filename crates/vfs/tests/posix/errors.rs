@@ -222,6 +222,10 @@ fn a_read_only_filesystem_refuses_every_change() {
             vfs.rename(ROOT, b"a", ROOT, b"b", RenameMode::Replace),
         ),
         (
+            "set_inode_flags",
+            vfs.set_inode_flags(root, ROOT, persimmon_vfs::InodeFlags::default()),
+        ),
+        (
             "setattr",
             vfs.setattr(ROOT, Handle::NONE, &size(0)).map(drop),
         ),

@@ -17,6 +17,7 @@ mod errors;
 mod files;
 mod fixture;
 mod full;
+mod inode_flags;
 mod lifetimes;
 mod locks;
 mod names;

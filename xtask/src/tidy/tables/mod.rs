@@ -22,6 +22,7 @@ const REPORT: &str = "crates/cli/src/report.rs";
 /// Tables of the fields of a struct: the name in the mark, the file, the struct, and the head of the table.
 const STRUCTS: &[(&str, &str, &str, &str)] = &[
     ("info", REPORT, "Info", "field"),
+    ("usage", "crates/cli/src/usage.rs", "Answer", "field"),
     ("zones", REPORT, "ZoneRow", "field"),
     ("stats", REPORT, "Stats", "field"),
     (
@@ -55,6 +56,11 @@ const NAMED: &[(&str, &str, &[&str])] = &[
     ("scrub", "crates/cli/src/control.rs", &["Found"]),
     ("stats", REPORT, &["LatencyBucket"]),
     ("info", REPORT, &["Features"]),
+    (
+        "usage",
+        "crates/inspect/src/usage.rs",
+        &["ContentUsage", "UsageByStorage"],
+    ),
     ("clean", "crates/cli/src/clean.rs", &["Outcome"]),
     ("tune", "crates/cli/src/control/tune.rs", &["Setting"]),
     ("sync", "crates/cli/src/sync.rs", &["Synced"]),

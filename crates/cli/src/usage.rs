@@ -1,0 +1,252 @@
+//! `persimmon usage`: how much files have, and what it takes.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use persimmon::internal::device::{BLOCK_SIZE, ZonedDevice};
+use persimmon::internal::format::shown;
+use persimmon_fuse::size::show_bytes;
+use persimmon_inspect::{ContentUsage, FileUsage, Inspector, UsageByStorage};
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use crate::exit;
+use crate::live::{self, Target};
+use crate::output;
+use crate::report::Info;
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// Show how much files have, and what it takes on the volume: less where it is compressed
+#[derive(Args)]
+pub struct UsageCommand {
+    /// Device, image file, LABEL=, UUID=, or a directory or file of a live mount
+    target: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `--json`.
+#[derive(Serialize)]
+struct Answer<'a> {
+    /// Regular files; one with several names counts once.
+    files: u64,
+    /// Bytes of the file blocks that are there: holes do not count, and the last block counts whole.
+    content_bytes: u64,
+    /// Bytes that they take on the volume: what `st_blocks` says.
+    stored_bytes: u64,
+    /// That divided by `content_bytes`; null where there is no content.
+    ratio: Option<f64>,
+    /// `content_bytes` and `stored_bytes` by how content is stored: `whole` (in blocks as they are), `lz4` and `zstd` (compressed so),
+    /// `inline` (in the metadata tree), `reserved` (preallocated and not written yet, which is no content); null for a live mount.
+    by_storage: Option<&'a UsageByStorage>,
+    /// Files and directories that this user may not look at, which are not counted.
+    unreadable: u64,
+}
+
+impl UsageCommand {
+    pub fn run(&self) -> Result<u8> {
+        let (usage, unreadable) = match self.target()? {
+            Target::Live(path) => {
+                // That it is one of a mount.
+                let _: Info = live::ask(&path, "info")?;
+                let mut walk = Walk::default();
+                walk.tree(&path)?;
+                (walk.usage, Some(walk.unreadable))
+            }
+            Target::Device(path) => (of_volume(&path)?, None),
+        };
+        if self.json {
+            output::json(&Answer {
+                files: usage.files,
+                content_bytes: usage.all.content_bytes,
+                stored_bytes: usage.all.stored_bytes,
+                ratio: ratio(&usage.all),
+                by_storage: unreadable.is_none().then_some(&usage.by_storage),
+                unreadable: unreadable.unwrap_or(0),
+            })?;
+        } else {
+            output::print(text(&usage, unreadable.is_none()))?;
+        }
+        Ok(match unreadable {
+            None | Some(0) => 0,
+            Some(_) => exit::FAILED,
+        })
+    }
+
+    /// A file is one of a mount if it is on one, unless it is the image of a volume itself.
+    fn target(&self) -> Result<Target> {
+        let target = Target::of(&self.target)?;
+        if let Target::Device(path) = &target
+            && std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+            && !matches!(crate::probe::look(path), Ok(Some(_)))
+            && live::ask::<Info>(path, "info").is_ok()
+        {
+            return Ok(Target::Live(path.clone()));
+        }
+        Ok(target)
+    }
+}
+
+fn of_volume(path: &Path) -> Result<FileUsage> {
+    let device = crate::device::open(path, true)?;
+    let inspector = Inspector::open(&device as &dyn ZonedDevice);
+    let usage = inspector.and_then(|inspector| inspector.file_usage());
+    usage.with_context(|| path.display().to_string())
+}
+
+/// Bytes stored for each byte of content.
+fn ratio(of: &ContentUsage) -> Option<f64> {
+    (of.content_bytes > 0).then(|| of.stored_bytes as f64 / of.content_bytes as f64)
+}
+
+fn text(usage: &FileUsage, by_storage: bool) -> String {
+    let row = |name: &str, of: &ContentUsage| {
+        vec![
+            name.to_owned(),
+            show_bytes(of.content_bytes),
+            show_bytes(of.stored_bytes),
+            ratio(of).map_or("-".into(), |ratio| format!("{:.1}%", ratio * 100.0)),
+        ]
+    };
+    let files = match usage.files {
+        1 => "1 file".to_owned(),
+        files => format!("{files} files"),
+    };
+    let mut rows = vec![row(&files, &usage.all)];
+    if by_storage {
+        let by = &usage.by_storage;
+        let kinds = [
+            ("whole blocks", &by.whole),
+            ("lz4", &by.lz4),
+            ("zstd", &by.zstd),
+            ("inline in the tree", &by.inline),
+            ("preallocated", &by.reserved),
+            ("shared", &by.shared),
+        ];
+        let there = kinds.iter().filter(|(_, of)| of.stored_bytes > 0);
+        rows.extend(there.map(|(name, of)| row(name, of)));
+    }
+    output::table(
+        &["", "content", "stored", "ratio"],
+        &[false, true, true, true],
+        rows.iter().cloned(),
+    )
+    .to_string()
+}
+
+/// Everything below a directory of a mount, as whoever asks may see it.
+#[derive(Default)]
+struct Walk {
+    usage: FileUsage,
+    /// What could not be looked at.
+    unreadable: u64,
+    /// Files with several names that have been counted.
+    counted: HashSet<u64>,
+}
+
+impl Walk {
+    fn tree(&mut self, top: &Path) -> Result<()> {
+        let metadata = std::fs::symlink_metadata(top);
+        let metadata = metadata.with_context(|| top.display().to_string())?;
+        let device = metadata.dev();
+        let mut queue = vec![(top.to_owned(), metadata)];
+        while let Some((path, metadata)) = queue.pop() {
+            // What is mounted below is another filesystem.
+            if metadata.dev() != device {
+                continue;
+            }
+            let looked = if metadata.is_dir() {
+                self.directory(&path, &mut queue)
+            } else if metadata.is_file() {
+                self.file(&path, &metadata)
+            } else {
+                Ok(())
+            };
+            self.note(&path, looked);
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, path: &Path, queue: &mut Vec<(PathBuf, Metadata)>) -> io::Result<()> {
+        for entry in std::fs::read_dir(path)? {
+            let below = entry?.path();
+            match std::fs::symlink_metadata(&below) {
+                Ok(metadata) => queue.push((below, metadata)),
+                Err(error) => self.note(&below, Err(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path, metadata: &Metadata) -> io::Result<()> {
+        if metadata.nlink() > 1 && !self.counted.insert(metadata.ino()) {
+            return Ok(());
+        }
+        let content = if metadata.len() > 0 {
+            content_bytes(path, metadata.len())?
+        } else {
+            0
+        };
+        let all = &mut self.usage.all;
+        all.content_bytes = all.content_bytes.saturating_add(content);
+        let stored = metadata.blocks().saturating_mul(512);
+        all.stored_bytes = all.stored_bytes.saturating_add(stored);
+        self.usage.files += 1;
+        Ok(())
+    }
+
+    /// What is removed meanwhile is no longer there to be counted.
+    fn note(&mut self, path: &Path, looked: io::Result<()>) {
+        match looked {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                self.unreadable += 1;
+                tell(path, &error);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn tell(path: &Path, error: &dyn Display) {
+    let name: &OsStr = path.as_os_str();
+    output::tell(format_args!("{}: {error}", shown(name.as_bytes())));
+}
+
+/// Bytes of the blocks that a file has, without its holes.
+fn content_bytes(path: &Path, len: u64) -> io::Result<u64> {
+    let file = open(path)?;
+    let (mut content, mut at) = (0, 0);
+    while at < len {
+        let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(&file, SeekFrom::Hole(start))?;
+        let from = start / BLOCK * BLOCK;
+        content += end.next_multiple_of(BLOCK).saturating_sub(from);
+        at = end.max(start.saturating_add(1));
+    }
+    Ok(content)
+}
+
+/// Looking is no reading: no access time, where that may be left out.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened = match rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => rustix::fs::open(path, flags, Mode::empty()),
+        opened => opened,
+    };
+    Ok(File::from(opened?))
+}

@@ -1,0 +1,71 @@
+//! The flags that `chattr` sets and `lsattr` shows. Two have a meaning here, and both say how content is compressed: they are another view
+//! of the attribute `user.persimmon.compression`.
+
+use persimmon_engine::Intent;
+use persimmon_format::inode::Inode;
+
+use crate::{Caller, Compression, Error, Ino, InodeFlags, Result, Vfs};
+
+impl InodeFlags {
+    fn of(inode: &Inode) -> InodeFlags {
+        let compression = inode.compression();
+        InodeFlags {
+            compress: compression.is_some_and(|told| told != Compression::None),
+            no_compress: compression == Some(Compression::None),
+        }
+    }
+
+    /// What an inode that was told `before` is told by these flags. The flag does not say which codec: one that was told stays.
+    fn compression(self, before: Option<Compression>) -> Result<Option<Compression>> {
+        match (self.compress, self.no_compress, before) {
+            (true, true, _) => Err(Error::Invalid("compressed and not compressed")),
+            (true, false, None | Some(Compression::None)) => Ok(Some(Compression::Lz4)),
+            (true, false, told) => Ok(told),
+            (false, true, _) => Ok(Some(Compression::None)),
+            (false, false, _) => Ok(None),
+        }
+    }
+}
+
+impl Vfs {
+    /// Flags of a file or directory.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: neither a file nor a directory.
+    pub fn inode_flags(&self, ino: Ino) -> Result<InodeFlags> {
+        let inode = self.inode(ino)?;
+        has_flags(&inode)?;
+        Ok(InodeFlags::of(&inode))
+    }
+
+    /// Sets them all. They count for what is written from then on, and of a directory for what is made in it.
+    ///
+    /// # Errors
+    /// `EPERM`: `caller` is neither the owner nor privileged. `EINVAL`: two that contradict each other. `EOPNOTSUPP`: neither a
+    /// file nor a directory.
+    pub fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
+        let now = self.change_time(ino)?;
+        self.change(Intent::Shrink, |tx| {
+            let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
+            has_flags(&inode)?;
+            if !caller.is_privileged() && caller.uid != inode.uid {
+                return Err(Error::NotPermitted);
+            }
+            let told = Compression::stored(flags.compression(inode.compression())?);
+            if told != inode.compression {
+                inode.compression = told;
+                inode.ctime = inode.ctime.next(now);
+                tx.put_inode(ino, &inode);
+            }
+            Ok(())
+        })
+    }
+}
+
+fn has_flags(inode: &Inode) -> Result<()> {
+    if inode.is_file() || inode.is_dir() {
+        Ok(())
+    } else {
+        Err(Error::NotSupported)
+    }
+}
