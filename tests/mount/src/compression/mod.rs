@@ -340,6 +340,8 @@ impl Drop for Memory {
 fn programs_write_and_change_compressed_files(bed: &TestBed) -> Result<()> {
     let mut volume = bed.volume("programs", 512 << 20, &[])?;
     volume.mount(&[])?;
+    let dir = volume.dir.join("work");
+    std::fs::create_dir(&dir)?;
     let memory = Memory::mount(bed, "programs-in-memory")?;
     let source = bed.outside("source")?;
     std::fs::create_dir(source.join("tree"))?;
@@ -352,7 +354,7 @@ fn programs_write_and_change_compressed_files(bed: &TestBed) -> Result<()> {
     }
     std::fs::write(source.join("text"), text(7, 5_000_000))?;
     std::fs::write(source.join("noise"), noise(7, 1_000_000))?;
-    for dir in [&volume.dir, &memory.0] {
+    for dir in [&dir, &memory.0] {
         script(
             dir,
             &[("FROM", &source)],
@@ -399,20 +401,15 @@ fn programs_write_and_change_compressed_files(bed: &TestBed) -> Result<()> {
     let compare = |when: &str| -> Result<()> {
         let mut command = Command::new("diff");
         command.args(["-r", "--no-dereference"]);
-        run(command.args([&volume.dir, &memory.0])).with_context(|| when.to_owned())
+        run(command.args([&dir, &memory.0])).with_context(|| when.to_owned())
     };
     compare("as cached")?;
     sync_tree(&volume.dir)?;
     compare("after a sync")?;
-    let (dir, image) = (volume.dir.clone(), volume.image.clone());
     volume.unmount()?;
     volume.fsck()?;
     volume.mount(&[])?;
-    let mut command = Command::new("diff");
-    run(command
-        .args(["-r", "--no-dereference"])
-        .args([&dir, &memory.0]))
-    .with_context(|| format!("after an unmount of {}", image.display()))?;
+    compare("after an unmount")?;
     volume.unmount()?;
     drop(memory);
     volume.destroy()
