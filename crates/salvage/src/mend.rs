@@ -74,6 +74,7 @@ pub fn mend(
     mend.items(progress)?;
     mend.strays()?;
     mend.newer()?;
+    mend.counts()?;
     mend.tell_dangling();
     rebuild.finish().map_err(Error::New)
 }
@@ -287,6 +288,10 @@ impl Mend<'_, '_> {
         {
             return self.shared(key, (at, at.saturating_add(blocks.into())));
         }
+        // They are counted again: who freed a file with wrong ones would free what another one has.
+        if (key.ino, key.kind) == (SHARED, KeyKind::REFERENCES) {
+            return Ok(());
+        }
         if key.kind == KeyKind::INODE
             && let Ok(inode) = Inode::decode(value)
         {
@@ -388,10 +393,14 @@ impl Mend<'_, '_> {
     }
 
     fn put(&mut self, key: Key, value: &[u8]) -> Result<()> {
-        if (key.ino, key.kind) == (SHARED, KeyKind::EXTENT)
+        if key.kind == KeyKind::EXTENT
             && let Ok(extent) = Extent::decode(value)
         {
-            self.store.add(key.item, &extent);
+            match extent {
+                _ if key.ino == SHARED => self.store.add(key.item, &extent),
+                Extent::Shared { at, blocks } => self.store.name(at, blocks.into()),
+                _ => {}
+            }
         }
         self.rebuild.put(key, value).map_err(Error::New)
     }
@@ -455,6 +464,14 @@ impl Mend<'_, '_> {
         Ok(())
     }
 
+    /// How many extents name each of the shared blocks, now that all are there.
+    fn counts(&mut self) -> Result<()> {
+        for (block, references) in self.store.counts() {
+            self.put(Key::references(block), &references.encode())?;
+        }
+        Ok(())
+    }
+
     fn blocks_of(&self, ino: Ino) -> u64 {
         let inode = self.content.inode(ino);
         inode.map_or(0, |inode| inode.size.div_ceil(BLOCK))
@@ -469,7 +486,7 @@ impl Mend<'_, '_> {
         } else if let Some(shared) = self.store.find(&stray.extent)
             && self.stands(&stray.extent)
         {
-            // It was written for the file, which shares it since. The count of the block is put right by a repair.
+            // It was written for the file, which shares it since.
             shared
         } else {
             return Ok(());

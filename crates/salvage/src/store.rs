@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use persimmon_format::Addr;
 use persimmon_format::extent::Extent;
+use persimmon_format::references::References;
 
 /// The blocks that are there, and where they lie.
 #[derive(Default)]
@@ -12,6 +13,8 @@ pub(crate) struct Store {
     ranges: Vec<(u64, u64)>,
     /// By place on the device, the packing unit included: the first block in the store, as the frame has it, and what lies there.
     frames: BTreeMap<(Addr, u8), (u64, Lies)>,
+    /// By how much the number of extents of files that name a block is greater than for the block before it.
+    named: BTreeMap<u64, i64>,
 }
 
 #[derive(Clone, Copy)]
@@ -38,6 +41,35 @@ impl Store {
             }
             _ => {}
         }
+    }
+
+    /// An extent of a file that names blocks was put.
+    pub(crate) fn name(&mut self, at: u64, blocks: u64) {
+        for (block, change) in [(at, 1), (at.saturating_add(blocks), -1)] {
+            let sum = self.named.entry(block).or_default();
+            *sum += change;
+            if *sum == 0 {
+                self.named.remove(&block);
+            }
+        }
+    }
+
+    /// The counts of all blocks that are named more than once, with their first blocks.
+    pub(crate) fn counts(&self) -> Vec<(u64, References)> {
+        let mut counts = Vec::new();
+        let mut named = 0i64;
+        let ends = self.named.keys().skip(1);
+        for ((from, change), to) in self.named.iter().zip(ends) {
+            named = named.saturating_add(*change);
+            let count = u32::try_from(named).unwrap_or(u32::MAX);
+            let mut from = *from;
+            while count > 1 && from < *to {
+                let blocks = u32::try_from(to - from).unwrap_or(u32::MAX);
+                counts.push((from, References { blocks, count }));
+                from += u64::from(blocks);
+            }
+        }
+        counts
     }
 
     /// All that was put can be looked up.
@@ -124,5 +156,17 @@ mod tests {
         };
         assert_eq!((at(10), at(13), at(14)), (Some(300), Some(303), None));
         assert_eq!((at(9), at(57), at(20)), (None, Some(263), Some(264)));
+    }
+
+    #[test]
+    fn blocks_that_are_named_twice_are_counted() {
+        let mut store = Store::default();
+        assert_eq!(store.counts(), []);
+        for (at, blocks) in [(100, 10), (105, 10), (107, 1), (110, 5), (200, 3)] {
+            store.name(at, blocks);
+        }
+        let counts = [(105, 2, 2), (107, 1, 3), (108, 7, 2)];
+        let counts = counts.map(|(at, blocks, count)| (at, References { blocks, count }));
+        assert_eq!(store.counts(), counts);
     }
 }

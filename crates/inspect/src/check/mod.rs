@@ -126,7 +126,7 @@ pub struct Counts {
     pub orphans: u64,
     /// Extents.
     pub extents: u64,
-    /// Blocks of data that extents refer to.
+    /// Blocks of data that extents refer to, those that files share once.
     pub data_blocks: u64,
     /// Of these, those that are compressed and packed with others.
     pub packed_blocks: u64,
