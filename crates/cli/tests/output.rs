@@ -57,6 +57,7 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
         ),
         ("scrub", vec![(Tells, vec!["scrub", "--help"])]),
         ("info", with_json(&["info", "img"])),
+        ("usage", with_json(&["usage", "img"])),
         (
             "zones",
             [

@@ -196,6 +196,26 @@ fn a_range_is_not_cloned_over_itself() {
     check_counts(&volume);
 }
 
+/// The rest of the last block came along, and was there when the target grew.
+#[test]
+fn a_block_is_not_cloned_for_a_part_of_it() {
+    let volume = open(&fresh(large_zones()), Compression::None);
+    let (one, two) = (create(&volume).unwrap(), create(&volume).unwrap());
+    let content = noise(1, 3 * BLOCK);
+    write(&volume, one, 0, &content);
+    assert_eq!(
+        clone(&volume, (one, 0), (two, 0), 2 * BLOCK + 808),
+        2 * BLOCK
+    );
+    volume.truncate(two, 3 * BLOCK as u64, NOW).unwrap();
+    assert!(read(&volume, two, 2 * BLOCK, BLOCK) == [0; BLOCK]);
+    // Nor where the target goes on behind the source's end.
+    let short = create(&volume).unwrap();
+    write(&volume, short, 0, &content[..BLOCK + 7]);
+    assert_eq!(clone(&volume, (short, 0), (one, 0), BLOCK + 7), BLOCK);
+    assert!(read(&volume, one, BLOCK, 2 * BLOCK) == content[BLOCK..]);
+}
+
 /// Files that are changed at random, and what they should hold.
 struct Twin {
     rng: StdRng,

@@ -115,8 +115,9 @@ impl FileData {
         let source_size = source.size();
         let len = range.len.min(source_size.saturating_sub(range.from_offset));
         let end = range.to_offset + len;
-        // A block that the source ends in has zeros behind its end: the target may have it only where it ends there too.
-        let len = if len.is_multiple_of(BLOCK_SIZE as u64) || end >= target_size {
+        // The block that the source ends in has zeros behind its end: the target may have it where it ends there too.
+        let ends_both = range.from_offset + len == source_size && end >= target_size;
+        let len = if len.is_multiple_of(BLOCK_SIZE as u64) || ends_both {
             len
         } else {
             len - len % BLOCK_SIZE as u64
