@@ -126,14 +126,11 @@ impl Repair<'_> {
         self.0.store.walk(.., counted, |(key, item)| match item {
             None => counts.inodes += 1,
             Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
-            Some(Extent::Frame { addr, crcs }) => {
-                counts.add(addr, PackUnits::of_blocks(crcs.len() as u64));
+            Some(extent) => {
+                if let Some(addr) = extent.addr() {
+                    counts.add(addr, frames.extent(key.ino, key.item, &extent).units);
+                }
             }
-            Some(Extent::Packed(packed)) => {
-                let stored = frames.add(key.ino, key.item, &packed);
-                counts.add(packed.addr, stored.units);
-            }
-            Some(Extent::Inline(_) | Extent::Compressed(_) | Extent::Shared { .. }) => {}
         })
     }
 }

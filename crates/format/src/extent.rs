@@ -1,7 +1,7 @@
 //! Extents: where parts of files are.
 
 use crate::codec::{Put, Reader};
-use crate::packed::{self, CompressedFrame, PackUnits, Packed};
+use crate::packed::{self, CompressedFrame, PackUnits, Packed, Stored};
 use crate::{Addr, BLOCK_SIZE, Result};
 
 /// Blocks one frame may have (1 MiB).
@@ -134,15 +134,25 @@ impl Extent {
         end.is_some_and(|end| end <= FILE_BLOCKS_END)
     }
 
+    /// What it counts as, where its file has `beside` blocks of the same compressed frame that are not part of it.
+    #[must_use]
+    pub fn stored(&self, beside: u64) -> Stored {
+        let sectors = match self {
+            // Whether or not it was packed meanwhile: packing is no change of the file.
+            Extent::Packed(packed) => return packed.share(beside),
+            Extent::Inline(bytes) | Extent::Compressed(bytes) => (bytes.len() as u64).div_ceil(512),
+            other => other.blocks() * (BLOCK_SIZE as u64 / 512),
+        };
+        Stored {
+            units: self.pack_units(),
+            sectors,
+        }
+    }
+
     /// Share in `st_blocks`, in units of 512 bytes. Of a packed extent, if the file has nothing else of its frame.
     #[must_use]
     pub fn sectors(&self) -> u64 {
-        match self {
-            Extent::Inline(bytes) | Extent::Compressed(bytes) => (bytes.len() as u64).div_ceil(512),
-            // As it was before it was packed: packing is no change of the file.
-            Extent::Packed(packed) => packed.stored(packed.blocks.into()).sectors,
-            other => other.blocks() * (BLOCK_SIZE as u64 / 512),
-        }
+        self.stored(0).sectors
     }
 
     /// The part of it from its `skip`-th block on, `take` blocks long. One whose content is inline is returned whole.

@@ -257,6 +257,13 @@ impl Packed {
         }
     }
 
+    /// What this part adds to that, where the file has `beside` blocks of the frame that are not part of it.
+    #[must_use]
+    pub fn share(&self, beside: u64) -> Stored {
+        let all = self.stored(beside + u64::from(self.blocks));
+        all.beyond(self.stored(beside))
+    }
+
     /// First byte in its first block.
     #[must_use]
     pub fn start(&self) -> usize {
@@ -390,13 +397,7 @@ impl FrameTally {
     pub fn extent(&mut self, ino: Ino, block: u64, extent: &Extent) -> Stored {
         match extent {
             Extent::Packed(packed) => self.add(ino, block, packed),
-            other => Stored {
-                units: match other {
-                    Extent::Frame { crcs, .. } => PackUnits::of_blocks(crcs.len() as u64),
-                    _ => PackUnits::ZERO,
-                },
-                sectors: other.sectors(),
-            },
+            other => other.stored(0),
         }
     }
 
@@ -414,9 +415,9 @@ impl FrameTally {
         let mut same = known.filter(|(_, known, _)| known.shares_frame(packed));
         let blocks = u64::from(packed.blocks);
         if let Some((_, _, seen)) = same.next() {
-            let before = packed.stored(*seen);
+            let share = packed.share(*seen);
             *seen += blocks;
-            return packed.stored(*seen).beyond(before);
+            return share;
         }
         let end = packed.frame_at(block).map_or(0, |(_, end)| end);
         self.frames.push((end, *packed, blocks));

@@ -167,7 +167,6 @@ impl Cleaner {
             moving.add(loaded, life, blocks_max);
         }
         let Moving { mut runs, frames } = moving;
-        let frames: Vec<&Compressed> = frames.iter().collect();
         runs.extend(packed_runs(&frames, life, run_blocks_max));
         if runs.is_empty() {
             return Ok(());

@@ -34,7 +34,7 @@ pub struct CloneRange {
 /// What is done to the next blocks of the target.
 enum Step {
     /// They become shared.
-    Share { at: u64 },
+    Share,
     /// What the tree has of them is put there again.
     Map(Extent),
     /// They are a hole.
@@ -169,22 +169,19 @@ impl FileData {
                 }
                 let extents = tx.extents(range.from, start, from + blocks, extents_max)?;
                 let (step, taken) = next_step(&extents, start, from + blocks);
-                let step = match step {
-                    Step::Share { .. } => Step::Share {
-                        at: tx.find(sharing::free_place)?,
-                    },
-                    other => other,
-                };
                 let to_block = to + done;
                 match &step {
-                    Step::Share { at } => tx.push(Op::Share {
-                        from: range.from,
-                        from_block: start,
-                        to: range.to,
-                        to_block,
-                        blocks: taken,
-                        at: *at,
-                    }),
+                    Step::Share => {
+                        let at = tx.find(sharing::free_place)?;
+                        tx.push(Op::Share {
+                            from: range.from,
+                            from_block: start,
+                            to: range.to,
+                            to_block,
+                            blocks: taken,
+                            at,
+                        });
+                    }
                     Step::Map(extent) => tx.push(Op::Map {
                         ino: range.to,
                         block: to_block,
@@ -243,7 +240,7 @@ fn next_step(extents: &[MappedExtent], start: u64, end: u64) -> (Step, u64) {
                 }
                 to = more;
             }
-            (Step::Share { at: 0 }, to - start)
+            (Step::Share, to - start)
         }
         _ => (Step::Copy, 0),
     }

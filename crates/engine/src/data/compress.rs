@@ -45,14 +45,19 @@ impl Compressible {
 
     fn compress(&self, (from, to): (usize, usize)) -> Option<Compressed> {
         let content = self.data.get(from * BLOCK_SIZE..to * BLOCK_SIZE)?;
+        if !looks_compressible(content, self.compression) {
+            return None;
+        }
         let block = self.first + from as u64;
-        looks_compressible(content, self.compression)
-            .then(|| Compressed::of(self.ino, block, content, self.compression))?
+        Compressed::of(self.ino, block, content, self.compression)
     }
 
-    fn run(&self, (from, to): (usize, usize)) -> Run {
-        let data = self.data.slice(from..to);
-        Run::of(self.ino, self.first + from as u64, data, self.life)
+    /// Blocks as they are, if there are any between these.
+    fn run(&self, (from, to): (usize, usize)) -> Option<Run> {
+        (from < to).then(|| {
+            let data = self.data.slice(from..to);
+            Run::of(self.ino, self.first + from as u64, data, self.life)
+        })
     }
 }
 
@@ -73,10 +78,9 @@ pub(super) fn into_runs(
     parallel: &dyn Parallel,
     (frame_blocks_max, run_blocks_max): (usize, usize),
 ) -> BTreeMap<Stream, Vec<Run>> {
-    let frames_of = |blocks: &Compressible| blocks.frames(frame_blocks_max).collect::<Vec<_>>();
     let all = streams.values().flat_map(|stream| &stream.compressible);
     let jobs: Vec<(&Compressible, (usize, usize))> = all
-        .flat_map(|blocks| frames_of(blocks).into_iter().map(move |at| (blocks, at)))
+        .flat_map(|blocks| blocks.frames(frame_blocks_max).map(move |at| (blocks, at)))
         .collect();
     let done: Vec<Mutex<Option<Compressed>>> = jobs.iter().map(|_| Mutex::default()).collect();
     parallel.run(jobs.len(), &|job| {
@@ -85,35 +89,30 @@ pub(super) fn into_runs(
         }
     });
     let mut done = done.into_iter().map(Mutex::into_inner);
-    let of_stream = |blocks: &StreamBlocks| {
-        let (mut whole, mut frames) = (Vec::new(), Vec::new());
+    let mut runs_of = |stream: StreamBlocks| {
+        let (mut runs, mut frames) = (stream.whole, Vec::new());
         let mut lives = Lives::default();
-        for blocks in &blocks.compressible {
+        for blocks in &stream.compressible {
             // What does not compress stays in runs as long as they were.
             let mut whole_from = 0;
             for (from, to) in blocks.frames(frame_blocks_max) {
                 if let Some(frame) = done.next().flatten() {
-                    if whole_from < from {
-                        whole.push(blocks.run((whole_from, from)));
-                    }
+                    runs.extend(blocks.run((whole_from, from)));
                     whole_from = to;
                     lives.add(blocks.life, (to - from) as u64);
                     frames.push(frame);
                 }
             }
-            if whole_from < blocks.data.blocks() as usize {
-                whole.push(blocks.run((whole_from, blocks.data.blocks() as usize)));
-            }
+            runs.extend(blocks.run((whole_from, blocks.data.blocks() as usize)));
         }
-        let frames: Vec<&Compressed> = frames.iter().collect();
-        let life = lives.mean().unwrap_or_default();
-        whole.extend(packed_runs(&frames, life, run_blocks_max));
-        whole
+        if let Some(life) = lives.mean() {
+            runs.extend(packed_runs(&frames, life, run_blocks_max));
+        }
+        runs
     };
-    let compressed: Vec<Vec<Run>> = streams.values().map(of_stream).collect();
-    let streams = streams.into_iter().zip(compressed);
     streams
-        .map(|((stream, blocks), runs)| (stream, [blocks.whole, runs].concat()))
+        .into_iter()
+        .map(|(stream, blocks)| (stream, runs_of(blocks)))
         .collect()
 }
 

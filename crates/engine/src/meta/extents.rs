@@ -3,7 +3,7 @@
 
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::SHARED;
-use persimmon_format::packed::{PackUnits, Packed, Stored};
+use persimmon_format::packed::Packed;
 use persimmon_format::{Ino, Key, KeyKind};
 
 use super::{Meta, references, tree};
@@ -143,7 +143,7 @@ pub(crate) fn move_to_store(
     let MappedExtent { block, extent } = mapped;
     meta.remove(&Key::extent(ino, *block));
     let beside = beside(meta, ino, *block, extent)?;
-    let before = stored(extent, beside).sectors as i64;
+    let before = extent.stored(beside).sectors as i64;
     put(meta, SHARED, place, extent);
     let shared = Extent::Shared {
         at: place,
@@ -158,25 +158,6 @@ pub(crate) fn put_shared(meta: &mut Meta, ino: Ino, block: u64, shared: &Extent)
     shared.sectors() as i64
 }
 
-/// What an extent counts as, where its file has `beside` blocks of the same frame that are not part of it.
-fn stored(extent: &Extent, beside: u64) -> Stored {
-    let units = match extent {
-        Extent::Packed(packed) => {
-            let all = packed.stored(beside + u64::from(packed.blocks));
-            return all.beyond(packed.stored(beside));
-        }
-        Extent::Frame { crcs, .. } => PackUnits::of_blocks(crcs.len() as u64),
-        Extent::Inline(_)
-        | Extent::Reserved { .. }
-        | Extent::Compressed(_)
-        | Extent::Shared { .. } => PackUnits::ZERO,
-    };
-    Stored {
-        units,
-        sectors: extent.sectors(),
-    }
-}
-
 /// Blocks of the frame of an extent that its file has, while the extent itself is not in the tree.
 pub(crate) fn beside(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<u64> {
     match extent {
@@ -187,7 +168,7 @@ pub(crate) fn beside(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Resu
 
 /// Counts an extent that is taken out of the tree. Returns its share in the file's sectors.
 fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent, beside: u64) -> u64 {
-    let stored = stored(extent, beside);
+    let stored = extent.stored(beside);
     if let Some(addr) = extent.addr() {
         unless(Fault::PunchNotCounted, || {
             zones.sub_data(addr, stored.units)
@@ -202,7 +183,7 @@ fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent, beside: u64) -> u6
 
 /// Counts an extent that is put into the tree. Returns its share in the file's sectors.
 pub(crate) fn count_in(meta: &mut Meta, zones: &Zones, extent: &Extent, beside: u64) -> u64 {
-    let stored = stored(extent, beside);
+    let stored = extent.stored(beside);
     if let Some(addr) = extent.addr() {
         unless(Fault::ExtentNotCounted, || {
             zones.add_data(addr, stored.units)

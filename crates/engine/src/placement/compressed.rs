@@ -42,12 +42,16 @@ impl Compressed {
 }
 
 /// Puts compressed frames one behind the other into runs of up to `run_blocks_max` blocks.
-pub(crate) fn packed_runs(frames: &[&Compressed], life: Life, run_blocks_max: usize) -> Vec<Run> {
+pub(crate) fn packed_runs<'a>(
+    frames: impl IntoIterator<Item = &'a Compressed>,
+    life: Life,
+    run_blocks_max: usize,
+) -> Vec<Run> {
     let mut runs = Vec::new();
-    let mut rest = frames;
-    while !rest.is_empty() {
+    let mut rest = frames.into_iter().peekable();
+    while rest.peek().is_some() {
         let (mut packed, mut bytes) = (Vec::new(), Vec::new());
-        while let Some((next, later)) = rest.split_first() {
+        while let Some(next) = rest.peek() {
             let end = bytes.len() + PackUnits::of_bytes(next.bytes.len()).bytes();
             let is_full = packed.len() == PACKED_ENTRIES_MIN || end > run_blocks_max * BLOCK_SIZE;
             if is_full && !packed.is_empty() {
@@ -62,7 +66,7 @@ pub(crate) fn packed_runs(frames: &[&Compressed], life: Life, run_blocks_max: us
             });
             bytes.extend_from_slice(&next.bytes);
             bytes.resize(end, 0);
-            rest = later;
+            rest.next();
         }
         let mut data = BufferMut::zeroed(bytes.len().div_ceil(BLOCK_SIZE));
         if let Some(out) = data.get_mut(..bytes.len()) {

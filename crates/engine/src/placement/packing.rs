@@ -142,7 +142,7 @@ impl Placement {
                     None => self.store.zones.infer(std::iter::empty()),
                     Some(class) => self.store.zones.hinted(class),
                 };
-                let mut runs = packed_runs(&of_class, life, RUN_BLOCKS_MAX);
+                let mut runs = packed_runs(of_class.iter().copied(), life, RUN_BLOCKS_MAX);
                 // The last one is not full; on a small volume it can be the only one.
                 if !all && runs.len() > 1 {
                     runs.pop();
