@@ -4,105 +4,18 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use common::content::{check_counts, extents, large_zones, open, read, text, write};
 use common::{NOW, create, fresh, noise};
-use persimmon_engine::{Error, Intent, Options, Progress, Seek, Task, Volume};
-use persimmon_format::extent::Extent;
-use persimmon_format::packed::{FrameTally, PackUnits};
+use persimmon_engine::{Error, Intent, Progress, Seek, Task, Volume};
 use persimmon_format::table::Role;
-use persimmon_format::{Compression, Ino, Key, KeyKind, Lifetime, ZoneId};
+use persimmon_format::{Compression, Ino, Lifetime, ZoneId};
 use persimmon_sim::{SimConfig, SimDevice};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 const BLOCK: usize = 4096;
-
-fn open(device: &Arc<SimDevice>, compression: Compression) -> Volume {
-    let options = Options {
-        compression,
-        staging_bytes_max: 1 << 20,
-        ..Options::default()
-    };
-    Volume::open(Arc::clone(device) as _, options).unwrap().0
-}
-
-/// Zones that frames of 32 blocks are short beside.
-fn large_zones() -> SimConfig {
-    SimConfig::new(40, 2048)
-}
-
-/// Bytes that compress to about a third.
-fn text(number: u64, len: usize) -> Vec<u8> {
-    let lines = (number..).map(|line| format!("{line:x} and {:x}; ", line.wrapping_mul(line)));
-    lines.flat_map(String::into_bytes).take(len).collect()
-}
-
-fn write(volume: &Volume, ino: Ino, offset: usize, data: &[u8]) {
-    let mut done = 0;
-    while done < data.len() {
-        done += volume
-            .write(ino, (offset + done) as u64, &data[done..], NOW)
-            .unwrap();
-    }
-}
-
-fn read(volume: &Volume, ino: Ino, offset: usize, len: usize) -> Vec<u8> {
-    let mut data = vec![0; len];
-    let read = volume.read(ino, offset as u64, &mut data).unwrap();
-    data.truncate(read);
-    data
-}
-
-/// Extents of all files.
-fn extents(volume: &Volume) -> Vec<(Ino, u64, Extent)> {
-    let mut all = Vec::new();
-    let extent = |key: Key, value: &[u8]| {
-        (key.kind == KeyKind::EXTENT).then(|| (key.ino, key.item, Extent::decode(value).unwrap()))
-    };
-    volume
-        .walk_while(.., extent, |found| {
-            all.push(found);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    all
-}
-
-/// What zones and inodes count is what the extents are.
-fn check_counts(volume: &Volume) {
-    let mut tally = FrameTally::default();
-    let mut zones: BTreeMap<ZoneId, PackUnits> = BTreeMap::new();
-    let mut sectors: BTreeMap<Ino, u64> = BTreeMap::new();
-    for (ino, block, extent) in extents(volume) {
-        let (units, share) = match &extent {
-            Extent::Packed(packed) => {
-                let stored = tally.add(ino, block, packed);
-                (stored.units, stored.sectors)
-            }
-            Extent::Frame { crcs, .. } => {
-                (PackUnits::of_blocks(crcs.len() as u64), extent.sectors())
-            }
-            _ => (PackUnits::ZERO, extent.sectors()),
-        };
-        *sectors.entry(ino).or_default() += share;
-        if let Some(addr) = extent.addr() {
-            *zones.entry(addr.zone()).or_default() += units;
-        }
-    }
-    for status in volume.zones() {
-        if status.entry.role == Role::Data {
-            let counted = zones.remove(&status.zone).unwrap_or_default();
-            assert_eq!(status.entry.pack_units(), counted, "zone {}", status.zone);
-        }
-    }
-    assert!(zones.is_empty());
-    for (ino, sectors) in sectors {
-        assert_eq!(volume.attr(ino).unwrap().unwrap().sectors, sectors, "{ino}");
-    }
-}
 
 fn sent(volume: &Volume, act: impl FnOnce()) -> u64 {
     let before = volume.statistics();

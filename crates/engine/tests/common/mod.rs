@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a failure ends the test")]
 
+pub mod content;
 pub mod interrupted;
 
 use std::sync::Arc;
