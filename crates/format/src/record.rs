@@ -4,7 +4,7 @@
 //! tree, since cleaning moves blocks without journaling it.
 
 use crate::codec::{Put, Reader};
-use crate::extent::{Extent, FILE_BLOCKS_END};
+use crate::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX};
 use crate::inode::{Inode, SHARED, SIZE_MAX, Timestamp};
 use crate::{BLOCK_SIZE, Ino, Key, Result};
 
@@ -82,25 +82,91 @@ pub enum Op {
     /// packed extents, which move to the store of shared blocks, or is there already. Tag 9, inode, block of the source; inode, block
     /// of the target; blocks; block of the store (varints): a block of the source moves to the block of the store that is as far from
     /// this one as it is from the source's first. Source and target are files, and ranges of one file do not overlap.
-    Share {
-        /// Source.
-        from: Ino,
-        /// Its first block.
-        from_block: u64,
-        /// Target.
-        to: Ino,
-        /// Its first block.
-        to_block: u64,
-        /// How many.
-        blocks: u64,
-        /// Where the first of them goes in the store, if it is not there.
-        at: u64,
-    },
+    Share(Share),
     /// Take a lot of inode numbers. Tag 8, end (varint).
     Lot {
         /// Numbers from here on are not given out before a later record or footer has a greater end.
         end: u64,
     },
+}
+
+/// Blocks that two files are to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Source.
+    pub from: Ino,
+    /// Its first block.
+    pub from_block: u64,
+    /// Target.
+    pub to: Ino,
+    /// Its first block.
+    pub to_block: u64,
+    /// How many.
+    pub blocks: u64,
+    /// Where the first of them goes in the store, if it is not there.
+    pub at: u64,
+}
+
+impl Share {
+    /// One past the last block of the source.
+    #[must_use]
+    pub fn source_end(&self) -> u64 {
+        self.from_block.saturating_add(self.blocks)
+    }
+
+    /// One past the last block of the target.
+    #[must_use]
+    pub fn target_end(&self) -> u64 {
+        self.to_block.saturating_add(self.blocks)
+    }
+
+    /// Where a block of the source goes in the store; `None` if an extent that begins there could end past the largest file.
+    #[must_use]
+    pub fn place(&self, block: u64) -> Option<u64> {
+        let place = self.at.saturating_add(block).checked_sub(self.from_block)?;
+        (place < FILE_BLOCKS_END - FRAME_BLOCKS_MAX as u64).then_some(place)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        for field in [
+            self.from.0,
+            self.from_block,
+            self.to.0,
+            self.to_block,
+            self.blocks,
+            self.at,
+        ] {
+            out.put_varint(field);
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Share> {
+        let (from, from_block) = (Ino(r.varint()?), r.varint()?);
+        let (to, to_block) = (Ino(r.varint()?), r.varint()?);
+        let (blocks, at) = (r.varint()?, r.varint()?);
+        for start in [from_block, to_block, at] {
+            let end = start.checked_add(blocks);
+            if end.is_none_or(|end| end > FILE_BLOCKS_END) {
+                return Err(r.bad("file block", start));
+            }
+        }
+        for ino in [from, to] {
+            if ino == SHARED {
+                return Err(r.bad("file that shares blocks", ino.0));
+            }
+        }
+        if from == to && from_block.abs_diff(to_block) < blocks || blocks == 0 {
+            return Err(r.bad("shared blocks", blocks));
+        }
+        Ok(Share {
+            from,
+            from_block,
+            to,
+            to_block,
+            blocks,
+            at,
+        })
+    }
 }
 
 /// Attributes to change; `None` leaves one as it is.
@@ -129,7 +195,7 @@ impl Op {
             | Op::Punch { ino, .. }
             | Op::Touch { ino, .. } => Some(*ino),
             // Its source has the same content as before.
-            Op::Share { to, .. } => Some(*to),
+            Op::Share(share) => Some(share.to),
             Op::Lot { .. } => None,
         }
     }
@@ -184,18 +250,9 @@ impl Op {
                 out.put_varint(ino.0);
                 set.encode(out);
             }
-            Op::Share {
-                from,
-                from_block,
-                to,
-                to_block,
-                blocks,
-                at,
-            } => {
+            Op::Share(share) => {
                 out.put_u8(SHARE);
-                for field in [from.0, *from_block, to.0, *to_block, *blocks, *at] {
-                    out.put_varint(field);
-                }
+                share.encode(out);
             }
             Op::Lot { end } => {
                 out.put_u8(LOT);
@@ -274,33 +331,7 @@ impl Op {
                 set: Touch::read(r)?,
             },
             LOT => Op::Lot { end: r.varint()? },
-            SHARE => {
-                let (from, from_block) = (Ino(r.varint()?), r.varint()?);
-                let (to, to_block) = (Ino(r.varint()?), r.varint()?);
-                let (blocks, at) = (r.varint()?, r.varint()?);
-                for start in [from_block, to_block, at] {
-                    let end = start.checked_add(blocks);
-                    if end.is_none_or(|end| end > FILE_BLOCKS_END) {
-                        return Err(r.bad("file block", start));
-                    }
-                }
-                for ino in [from, to] {
-                    if ino == SHARED {
-                        return Err(r.bad("file that shares blocks", ino.0));
-                    }
-                }
-                if from == to && from_block.abs_diff(to_block) < blocks || blocks == 0 {
-                    return Err(r.bad("shared blocks", blocks));
-                }
-                Op::Share {
-                    from,
-                    from_block,
-                    to,
-                    to_block,
-                    blocks,
-                    at,
-                }
-            }
+            SHARE => Op::Share(Share::read(r)?),
             tag => return Err(r.bad("tag", tag.into())),
         })
     }

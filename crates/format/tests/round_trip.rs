@@ -15,7 +15,7 @@ use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
 use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, PROBE_ITEMS, Xattr, first_item};
 use persimmon_format::packed::{self, CompressedFrame, Packed};
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
-use persimmon_format::record::{Op, Touch};
+use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
@@ -127,14 +127,14 @@ fn share() -> impl Strategy<Value = Op> {
     (3..u64::MAX, 3..u64::MAX, from, to, blocks, place).prop_map(
         |(from, to, from_block, to_block, blocks, at)| {
             let most = FILE_BLOCKS_END - from_block.max(to_block).max(at);
-            Op::Share {
+            Op::Share(Share {
                 from: Ino(from),
                 from_block,
                 to: Ino(if from == to { to - 1 } else { to }),
                 to_block,
                 blocks: 1 + blocks % most,
                 at,
-            }
+            })
         },
     )
 }
@@ -651,14 +651,14 @@ fn impossible_shared_blocks_are_refused() {
     assert!(References::decode(0, &[&bytes[..], &[0]].concat()).is_err());
 
     let share = |(from, from_block): (u64, u64), (to, to_block), blocks, at| {
-        let op = Op::Share {
+        let op = Op::Share(Share {
             from: Ino(from),
             from_block,
             to: Ino(to),
             to_block,
             blocks,
             at,
-        };
+        });
         let mut bytes = Vec::new();
         op.encode(&mut bytes);
         Op::decode_all(&bytes).is_ok()

@@ -17,7 +17,6 @@ use persimmon_format::{FormatError, Ino, Key, KeyKind, PageId};
 
 use crate::tree::{CheckedTree, Leaf, StoredPage};
 use crate::volume::Inspector;
-use sharing::Share;
 
 /// Pages kept for single look-ups.
 const PAGES_KEPT_MAX: usize = 64;
@@ -166,21 +165,7 @@ impl<'i, 'd> State<'i, 'd> {
                     bytes,
                 } => self.splice(*ino, *block, (*at).into(), bytes)?,
                 Op::Touch { ino, set } => self.touch(*ino, set),
-                &Op::Share {
-                    from,
-                    from_block,
-                    to,
-                    to_block,
-                    blocks,
-                    at,
-                } => self.share(&Share {
-                    from,
-                    from_block,
-                    to,
-                    to_block,
-                    blocks,
-                    at,
-                })?,
+                Op::Share(share) => self.share(share)?,
                 // Of no item: the inspector knows where the lots end.
                 Op::Lot { .. } => {}
             }

@@ -4,7 +4,7 @@ use persimmon_device::BLOCK_SIZE;
 use persimmon_format::Ino;
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::{FLAG_PREALLOCATED, Timestamp};
-use persimmon_format::record::{Op, Touch};
+use persimmon_format::record::{Op, Share, Touch};
 
 use super::files::{Change, File};
 use super::growth::Growth;
@@ -173,14 +173,14 @@ impl FileData {
                 match &step {
                     Step::Share => {
                         let at = tx.find(sharing::free_place)?;
-                        tx.push(Op::Share {
+                        tx.push(Op::Share(Share {
                             from: range.from,
                             from_block: start,
                             to: range.to,
                             to_block,
                             blocks: taken,
                             at,
-                        });
+                        }));
                     }
                     Step::Map(extent) => tx.push(Op::Map {
                         ino: range.to,

@@ -5,8 +5,7 @@ use persimmon_format::inode::Inode;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
-use super::sharing::{self, Share};
-use super::{Meta, extents};
+use super::{Meta, extents, sharing};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, panic_if};
 use crate::zones::Zones;
@@ -36,12 +35,10 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
                 extents::ensure(meta, *ino, *from, *to)?;
             }
             Op::Touch { ino, .. } => ensure_inode(*ino)?,
-            Op::Share { from, to, .. } => {
-                ensure_inode(*from)?;
-                ensure_inode(*to)?;
-                if let Some(share) = share_of(op) {
-                    sharing::ensure(meta, &share)?;
-                }
+            Op::Share(share) => {
+                ensure_inode(share.from)?;
+                ensure_inode(share.to)?;
+                sharing::ensure(meta, share)?;
             }
             Op::Lot { .. } => {}
         }
@@ -90,12 +87,10 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 grow(*ino, -extents::punch(meta, zones, *ino, *from, *to)?);
             }
             Op::Touch { ino, set } => touch(meta, *ino, set)?,
-            Op::Share { from, to, .. } => {
-                if let Some(share) = share_of(op) {
-                    let (source, target) = sharing::apply(meta, zones, &share)?;
-                    grow(*from, source);
-                    grow(*to, target);
-                }
+            Op::Share(share) => {
+                let (source, target) = sharing::apply(meta, zones, share)?;
+                grow(share.from, source);
+                grow(share.to, target);
             }
             Op::Lot { end } => meta.numbers.take_lot(*end),
         }
@@ -110,27 +105,6 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
     match meta.cache.fault() {
         Some(fault) => Err(fault.into()),
         None => Ok(()),
-    }
-}
-
-fn share_of(op: &Op) -> Option<Share> {
-    match *op {
-        Op::Share {
-            from,
-            from_block,
-            to,
-            to_block,
-            blocks,
-            at,
-        } => Some(Share {
-            from,
-            from_block,
-            to,
-            to_block,
-            blocks,
-            at,
-        }),
-        _ => None,
     }
 }
 

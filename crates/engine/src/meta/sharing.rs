@@ -1,8 +1,9 @@
 //! Sharing blocks between files: what one file has moves to the store of shared blocks, and both files name it there.
 
-use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX};
+use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::SHARED;
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::record::Share;
+use persimmon_format::{Key, KeyKind};
 
 use super::extents::{self, MappedExtent};
 use super::{Meta, references, tree};
@@ -12,29 +13,10 @@ use crate::zones::Zones;
 /// Blocks of the store that are left free before and behind those of a record: extents that reach beyond its range move as a whole.
 const MARGIN: u64 = FRAME_BLOCKS_MAX as u64;
 
-/// What a record shares.
-#[derive(Clone, Copy)]
-pub(crate) struct Share {
-    pub(crate) from: Ino,
-    pub(crate) from_block: u64,
-    pub(crate) to: Ino,
-    pub(crate) to_block: u64,
-    pub(crate) blocks: u64,
-    pub(crate) at: u64,
-}
-
-impl Share {
-    fn source_end(&self) -> u64 {
-        self.from_block + self.blocks
-    }
-
-    /// Where a block of the source goes in the store.
-    fn place(&self, block: u64) -> Result<u64> {
-        let place = (self.at + block).checked_sub(self.from_block);
-        place
-            .filter(|place| *place < FILE_BLOCKS_END - MARGIN)
-            .ok_or_else(|| Error::item_damaged(self.from, "shared blocks where none can be"))
-    }
+/// Where a block of the source goes in the store.
+fn place_of(share: &Share, block: u64) -> Result<u64> {
+    let wrong = || Error::item_damaged(share.from, "shared blocks where none can be");
+    share.place(block).ok_or_else(wrong)
 }
 
 /// Whether an extent may move to the store. What lies in the tree, or may have come out of there without a record, may not: a replay
@@ -95,11 +77,10 @@ fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
 
 /// Makes sure that [`apply`] finds all it needs in memory and intact.
 pub(crate) fn ensure(meta: &Meta, share: &Share) -> Result<()> {
-    let to_end = share.to_block + share.blocks;
     extents::ensure(meta, share.from, share.from_block, share.source_end())?;
-    extents::ensure(meta, share.to, share.to_block, to_end)?;
+    extents::ensure(meta, share.to, share.to_block, share.target_end())?;
     for mapped in to_move(meta, share)? {
-        let place = share.place(mapped.block)?;
+        let place = place_of(share, mapped.block)?;
         meta.ensure_around(&Key::extent(share.from, mapped.block))?;
         extents::ensure(meta, SHARED, place, place + mapped.extent.blocks())?;
         references::ensure(meta, place, place + mapped.extent.blocks())?;
@@ -109,11 +90,10 @@ pub(crate) fn ensure(meta: &Meta, share: &Share) -> Result<()> {
 
 /// Shares blocks. Returns by how many sectors the source and the target grew.
 pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i64, i64)> {
-    let to_end = share.to_block + share.blocks;
-    let mut target = -extents::punch(meta, zones, share.to, share.to_block, to_end)?;
+    let mut target = -extents::punch(meta, zones, share.to, share.to_block, share.target_end())?;
     let mut source = 0;
     for mapped in to_move(meta, share)? {
-        let place = share.place(mapped.block)?;
+        let place = place_of(share, mapped.block)?;
         source += extents::move_to_store(meta, share.from, &mapped, place)?;
     }
     let shared = extents::overlapping(

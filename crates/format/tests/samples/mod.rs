@@ -11,7 +11,7 @@ use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::packed::{CompressedFrame, Packed};
 use persimmon_format::page::{HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN};
-use persimmon_format::record::{Op, Touch};
+use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
 use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
@@ -424,14 +424,14 @@ pub fn ops() -> Vec<Op> {
             at: 200,
             bytes: b"appended".to_vec(),
         },
-        Op::Share {
+        Op::Share(Share {
             from: Ino(300),
             from_block: 70_000,
             to: Ino(301),
             to_block: 3,
             blocks: 200,
             at: 0x1000,
-        },
+        }),
         Op::Lot { end: 0x1_0010 },
         Op::Touch {
             ino: Ino(300),

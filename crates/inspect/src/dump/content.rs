@@ -6,7 +6,7 @@ use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::packed::Packed;
-use persimmon_format::record::{Op, Touch};
+use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
 use persimmon_format::shown::as_text;
 use persimmon_format::{Ino, Key, KeyKind, Lifetime, shown};
@@ -470,18 +470,16 @@ pub(super) fn op(op: &Op) -> OpDump {
             bytes.len()
         ),
         Op::Touch { ino, set } => format!("touch inode {ino}{}", touch_text(set)),
-        Op::Share {
-            from,
-            from_block,
-            to,
-            to_block,
-            blocks,
-            at,
-        } => {
-            let (end, store_end) = (
-                from_block.saturating_add(*blocks),
-                at.saturating_add(*blocks),
-            );
+        Op::Share(share) => {
+            let Share {
+                from,
+                from_block,
+                to,
+                to_block,
+                blocks,
+                at,
+            } = share;
+            let (end, store_end) = (share.source_end(), at.saturating_add(*blocks));
             format!(
                 "share inode {from}, blocks {from_block}..{end}, with inode {to}, block {to_block}: \
                  shared blocks {at}..{store_end}"

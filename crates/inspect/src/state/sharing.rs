@@ -3,31 +3,18 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX};
+use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
+use persimmon_format::record::Share;
 use persimmon_format::references::References;
 use persimmon_format::{FormatError, Ino, Key, KeyKind};
 
 use super::{Result, State, sectors};
 
-/// What a record shares.
-pub(super) struct Share {
-    pub from: Ino,
-    pub from_block: u64,
-    pub to: Ino,
-    pub to_block: u64,
-    pub blocks: u64,
-    pub at: u64,
-}
-
-impl Share {
-    /// Where a block of the source goes in the store.
-    fn place(&self, block: u64) -> Result<u64> {
-        let place = self.at.saturating_add(block).checked_sub(self.from_block);
-        place
-            .filter(|place| *place < FILE_BLOCKS_END - FRAME_BLOCKS_MAX as u64)
-            .ok_or_else(|| wrong("block of the store", self.at))
-    }
+/// Where a block of the source goes in the store.
+fn place_of(share: &Share, block: u64) -> Result<u64> {
+    let place = share.place(block);
+    place.ok_or_else(|| wrong("block of the store", share.at))
 }
 
 fn wrong(field: &'static str, value: u64) -> FormatError {
@@ -75,13 +62,12 @@ impl State<'_, '_> {
 
     /// Has blocks of one file in another one too.
     pub(super) fn share(&mut self, share: &Share) -> Result<()> {
-        let from_end = share.from_block.saturating_add(share.blocks);
-        let to_end = share.to_block.saturating_add(share.blocks);
-        self.replace(share.to, share.to_block, to_end, None)?;
+        let from_end = share.source_end();
+        self.replace(share.to, share.to_block, share.target_end(), None)?;
         let moved = self.to_move(share, from_end)?;
         let mut added = 0u64;
         for (block, extent) in &moved {
-            let at = share.place(*block)?;
+            let at = place_of(share, *block)?;
             let shared = Extent::Shared {
                 at,
                 blocks: extent.blocks() as u16,
