@@ -101,7 +101,7 @@ impl Features {
             (zone_header::LOTS, "lots"),
             (zone_header::FOOTER_FEATURES, "footer-features"),
             (zone_header::FRAMES, "frames"),
-            (zone_header::SHARED, "shared"),
+            (zone_header::SHARED_BLOCKS, "shared"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

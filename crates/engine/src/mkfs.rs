@@ -8,7 +8,9 @@ use persimmon_device::{Geometry, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::gate::FixedFields;
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{FRAMES, MIRRORED, REQUIRED, SHARED, SPLIT, VolumeIdentity};
+use persimmon_format::zone_header::{
+    FRAMES, MIRRORED, REQUIRED, SHARED_BLOCKS, SPLIT, VolumeIdentity,
+};
 use persimmon_format::{Addr, Compression, DeviceId, Key, Lsn};
 
 use crate::empty::{EmptyVolume, RebuildStart};
@@ -59,7 +61,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         uuid: options.uuid,
         secret: options.secret,
         label: options.label.clone(),
-        incompatible: REQUIRED | FRAMES | SHARED | split | mirrored,
+        incompatible: REQUIRED | FRAMES | SHARED_BLOCKS | split | mirrored,
         read_only_compatible: 0,
         compatible: 0,
         created_seconds: options.now.seconds,

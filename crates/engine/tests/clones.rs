@@ -4,27 +4,15 @@
 
 mod common;
 
-use common::content::{check_counts, large_zones, open, read, text, write};
+use common::content::{
+    change_at_random, check_counts, clone, large_zones, open, read, text, write,
+};
 use common::{NOW, create, fresh, noise};
-use persimmon_engine::{CloneRange, Progress, Task, Volume};
+use persimmon_engine::Volume;
+use persimmon_format::Compression;
 use persimmon_format::table::Role;
-use persimmon_format::{Compression, Ino};
-use persimmon_sim::SimConfig;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 
 const BLOCK: usize = 4096;
-
-fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> usize {
-    let range = CloneRange {
-        from: from.0,
-        from_offset: from.1 as u64,
-        to: to.0,
-        to_offset: to.1 as u64,
-        len: len as u64,
-    };
-    volume.clone_range(&range, NOW).unwrap() as usize
-}
 
 fn valid_blocks(volume: &Volume) -> u64 {
     let zones = volume.zones();
@@ -101,142 +89,16 @@ fn a_block_is_not_cloned_for_a_part_of_it() {
     assert!(read(&volume, one, BLOCK, 2 * BLOCK) == content[BLOCK..]);
 }
 
-/// Files that are changed at random, and what they should hold.
-struct Twin {
-    rng: StdRng,
-    files: Vec<(Ino, Vec<u8>)>,
-    number: u64,
-    cloned: usize,
-}
-
-impl Twin {
-    fn step(&mut self, volume: &Volume) {
-        let at = self.rng.random_range(0..self.files.len());
-        let place = self.rng.random_range(0..100) * BLOCK;
-        let len = BLOCK * self.rng.random_range(1..60);
-        if self.rng.random_range(0..4) == 0 {
-            let other = self.rng.random_range(0..self.files.len());
-            let from = self.rng.random_range(0..100) * BLOCK;
-            if other == at && from.abs_diff(place) < len {
-                return;
-            }
-            let (from_ino, to_ino) = (self.files[other].0, self.files[at].0);
-            let cloned = clone(volume, (from_ino, from), (to_ino, place), len);
-            self.cloned += cloned;
-            let bytes = self.files[other].1[from.min(self.files[other].1.len())..].to_vec();
-            let bytes = &bytes[..cloned];
-            let content = &mut self.files[at].1;
-            if cloned > 0 {
-                content.resize(content.len().max(place + cloned), 0);
-                content[place..place + cloned].copy_from_slice(bytes);
-            }
-            return;
-        }
-        let (ino, content) = &mut self.files[at];
-        let (place, len) = if self.rng.random_range(0..4) == 0 {
-            (place + self.rng.random_range(0..BLOCK), len - 50)
-        } else {
-            (place, len)
-        };
-        match self.rng.random_range(0..14) {
-            0..5 => {
-                self.number += 1;
-                let bytes = match self.rng.random_range(0..3) {
-                    0 => noise(self.number, len),
-                    1 => vec![self.number as u8; len],
-                    _ => text(self.number, len),
-                };
-                content.resize(content.len().max(place + len), 0);
-                content[place..place + len].copy_from_slice(&bytes);
-                write(volume, *ino, place, &bytes);
-            }
-            5 => {
-                volume.truncate(*ino, place as u64, NOW).unwrap();
-                content.resize(place, 0);
-            }
-            6 => {
-                volume.punch(*ino, place as u64, len as u64, NOW).unwrap();
-                let end = content.len().min(place + len);
-                if place < end {
-                    content[place..end].fill(0);
-                }
-            }
-            7..9 => volume.sync_file(*ino).unwrap(),
-            9 => volume.sync().unwrap(),
-            10 => while volume.step(Task::WriteBack).unwrap() == Progress::Worked {},
-            11 => {
-                let zones: Vec<_> = volume
-                    .zones()
-                    .iter()
-                    .filter(|zone| zone.entry.role == Role::Data && zone.entry.valid > 0)
-                    .map(|zone| zone.zone)
-                    .collect();
-                if !zones.is_empty() {
-                    let zone = zones[self.rng.random_range(0..zones.len())];
-                    volume.empty_zones(&[zone]).unwrap();
-                }
-            }
-            _ => {
-                let read = read(volume, *ino, place, len);
-                let end = content.len().min(place + len);
-                assert!(read == content[place.min(end)..end]);
-            }
-        }
-    }
-
-    fn check(&self, volume: &Volume) {
-        for (ino, content) in &self.files {
-            let found = read(volume, *ino, 0, content.len() + 1);
-            assert_eq!(found.len(), content.len(), "{ino}");
-            let differs = found.iter().zip(content).position(|(a, b)| a != b);
-            assert_eq!(differs, None, "{ino}");
-        }
-    }
-}
-
 #[test]
 fn content_and_counts_stay_right_whatever_happens() {
-    let shapes = [
-        SimConfig::new(60, 128).capacity(120),
-        SimConfig::new(40, 512),
-        large_zones(),
-    ];
     let mut cloned = 0;
     for seed in 0..12 {
-        let device = fresh(shapes[seed as usize % shapes.len()].clone());
-        let mut rng = StdRng::seed_from_u64(seed);
         let compression = if seed % 2 == 0 {
             Compression::None
         } else {
             Compression::Lz4
         };
-        let mut volume = open(&device, compression);
-        let files = (0..3)
-            .map(|_| (create(&volume).unwrap(), Vec::new()))
-            .collect();
-        let mut twin = Twin {
-            number: rng.random(),
-            rng,
-            files,
-            cloned: 0,
-        };
-        for round in 0..12 {
-            for _ in 0..25 {
-                twin.step(&volume);
-            }
-            twin.check(&volume);
-            volume.sync().unwrap();
-            check_counts(&volume);
-            // Every other time without an orderly end.
-            if round % 2 == 0 {
-                volume.close().unwrap();
-            }
-            drop(volume);
-            volume = open(&device, compression);
-            twin.check(&volume);
-            check_counts(&volume);
-        }
-        cloned += twin.cloned;
+        cloned += change_at_random(seed, compression, true);
     }
     assert!(cloned > 20 << 20, "{cloned}");
 }

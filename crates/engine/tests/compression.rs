@@ -6,14 +6,14 @@ mod common;
 
 use std::sync::Arc;
 
-use common::content::{check_counts, extents, large_zones, open, read, text, write};
+use common::content::{
+    change_at_random, check_counts, extents, large_zones, open, read, text, write,
+};
 use common::{NOW, create, fresh, noise};
-use persimmon_engine::{Error, Intent, Progress, Seek, Task, Volume};
+use persimmon_engine::{Error, Intent, Progress, Task, Volume};
 use persimmon_format::table::Role;
-use persimmon_format::{Compression, Ino, Lifetime, ZoneId};
-use persimmon_sim::{SimConfig, SimDevice};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use persimmon_format::{Compression, Lifetime, ZoneId};
+use persimmon_sim::SimDevice;
 
 const BLOCK: usize = 4096;
 
@@ -184,130 +184,14 @@ fn files_are_compressed_as_they_are_told() {
     check_counts(&volume);
 }
 
-/// Files that are changed at random, and what they should hold.
-struct Twin {
-    rng: StdRng,
-    files: Vec<(Ino, Vec<u8>)>,
-    number: u64,
-}
-
-impl Twin {
-    fn step(&mut self, volume: &Volume) {
-        let at = self.rng.random_range(0..self.files.len());
-        let (ino, content) = &mut self.files[at];
-        let place = self.rng.random_range(0..200 * BLOCK);
-        let len = match self.rng.random_range(0..3) {
-            0 => self.rng.random_range(1..BLOCK),
-            1 => BLOCK * self.rng.random_range(1..8),
-            _ => self.rng.random_range(1..100 * BLOCK),
-        };
-        let place = if self.rng.random() {
-            place / BLOCK * BLOCK
-        } else {
-            place
-        };
-        match self.rng.random_range(0..20) {
-            0..10 => {
-                self.number += 1;
-                let bytes = match self.rng.random_range(0..4) {
-                    0 => noise(self.number, len),
-                    1 => vec![self.number as u8; len],
-                    _ => text(self.number, len),
-                };
-                if content.len() < place + len {
-                    content.resize(place + len, 0);
-                }
-                content[place..place + len].copy_from_slice(&bytes);
-                write(volume, *ino, place, &bytes);
-            }
-            10..12 => {
-                volume.truncate(*ino, place as u64, NOW).unwrap();
-                content.resize(place, 0);
-            }
-            12..14 => {
-                volume.punch(*ino, place as u64, len as u64, NOW).unwrap();
-                let end = content.len().min(place + len);
-                if place < end {
-                    content[place..end].fill(0);
-                }
-            }
-            14..16 => volume.sync_file(*ino).unwrap(),
-            16 => volume.sync().unwrap(),
-            17 => while volume.step(Task::WriteBack).unwrap() == Progress::Worked {},
-            18 => {
-                let zones: Vec<_> = volume
-                    .zones()
-                    .iter()
-                    .filter(|zone| zone.entry.role == Role::Data && zone.entry.valid > 0)
-                    .map(|zone| zone.zone)
-                    .collect();
-                if !zones.is_empty() {
-                    let zone = zones[self.rng.random_range(0..zones.len())];
-                    volume.empty_zones(&[zone]).unwrap();
-                }
-            }
-            _ => {
-                let read = read(volume, *ino, place, len);
-                let end = content.len().min(place + len);
-                assert!(read == content[place.min(end)..end]);
-            }
-        }
-    }
-
-    fn check(&self, volume: &Volume) {
-        for (ino, content) in &self.files {
-            let found = read(volume, *ino, 0, content.len() + 1);
-            assert_eq!(found.len(), content.len(), "{ino}");
-            let differs = found.iter().zip(content).position(|(a, b)| a != b);
-            assert_eq!(differs, None, "{ino}");
-            if let Some(data) = volume.seek(*ino, 0, Seek::Data).unwrap() {
-                assert!(content[..data as usize].iter().all(|byte| *byte == 0));
-            }
-        }
-    }
-}
-
 #[test]
 fn content_and_counts_stay_right_whatever_happens() {
-    let shapes = [
-        SimConfig::new(60, 128).capacity(120),
-        SimConfig::new(40, 512),
-        large_zones(),
-    ];
     for seed in 0..12 {
-        let shape = shapes[seed as usize % shapes.len()].clone();
-        let device = fresh(shape);
-        let mut rng = StdRng::seed_from_u64(seed);
         let compression = if seed % 4 == 0 {
             Compression::Zstd(1)
         } else {
             Compression::Lz4
         };
-        let mut volume = open(&device, compression);
-        let files = (0..3)
-            .map(|_| (create(&volume).unwrap(), Vec::new()))
-            .collect();
-        let mut twin = Twin {
-            number: rng.random(),
-            rng,
-            files,
-        };
-        for round in 0..12 {
-            for _ in 0..25 {
-                twin.step(&volume);
-            }
-            twin.check(&volume);
-            volume.sync().unwrap();
-            check_counts(&volume);
-            twin.check(&volume);
-            // Every other time without an orderly end.
-            if round % 2 == 0 {
-                volume.close().unwrap();
-            }
-            drop(volume);
-            volume = open(&device, compression);
-            twin.check(&volume);
-            check_counts(&volume);
-        }
+        change_at_random(seed, compression, false);
     }
 }

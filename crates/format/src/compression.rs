@@ -2,7 +2,7 @@
 
 use crate::BLOCK_SIZE;
 use crate::codec::Reader;
-use crate::packed::FRAME_BLOCKS_MAX;
+use crate::packed::COMPRESSED_BLOCKS_MAX;
 
 /// How the bytes of a compressed frame are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -121,7 +121,7 @@ impl Compression {
     /// A frame of whole blocks compressed, if that takes at most `bytes_max` bytes.
     #[must_use]
     pub fn compress(self, content: &[u8], bytes_max: usize) -> Option<(Codec, Vec<u8>)> {
-        debug_assert!(content.len() <= FRAME_BLOCKS_MAX * BLOCK_SIZE);
+        debug_assert!(content.len() <= COMPRESSED_BLOCKS_MAX * BLOCK_SIZE);
         let (codec, bytes) = match self {
             Compression::None => return None,
             Compression::Lz4 => (Codec::Lz4, lz4_flex::block::compress(content)),

@@ -1,6 +1,6 @@
 //! Packed extents: compressed frames of files, which share blocks of the device.
 //!
-//! A compressed frame is 1 to [`FRAME_BLOCKS_MAX`] blocks of a file, compressed together. On the device it begins at a
+//! A compressed frame is 1 to [`COMPRESSED_BLOCKS_MAX`] blocks of a file, compressed together. On the device it begins at a
 //! multiple of [`PACK_UNIT`] bytes and takes whole packing units; it may go on in the next blocks. What zones hold is
 //! counted in packing units, so that a zone is empty exactly when nothing lives in it.
 //!
@@ -17,7 +17,7 @@ use crate::extent::Extent;
 use crate::{Addr, BLOCK_SIZE, Ino, Result, checksum};
 
 /// File blocks that one compressed frame may have (128 KiB).
-pub const FRAME_BLOCKS_MAX: usize = 32;
+pub const COMPRESSED_BLOCKS_MAX: usize = 32;
 
 /// Bytes that packed extents are aligned to and counted in.
 pub const PACK_UNIT: usize = 16;
@@ -87,7 +87,7 @@ pub(crate) const FRAME_LEN: usize = 21;
 pub struct CompressedFrame {
     /// How it was compressed.
     pub codec: Codec,
-    /// Blocks of the file that it gives, 1 to [`FRAME_BLOCKS_MAX`].
+    /// Blocks of the file that it gives, 1 to [`COMPRESSED_BLOCKS_MAX`].
     pub blocks: u8,
     /// Compressed bytes: at least one, fewer than it gives.
     pub len: u32,
@@ -132,7 +132,7 @@ impl CompressedFrame {
 
     pub(crate) fn read_blocks(r: &mut Reader<'_>) -> Result<u8> {
         let blocks = r.u8()?;
-        if blocks == 0 || usize::from(blocks) > FRAME_BLOCKS_MAX {
+        if blocks == 0 || usize::from(blocks) > COMPRESSED_BLOCKS_MAX {
             return Err(r.bad("blocks of a compressed frame", blocks.into()));
         }
         Ok(blocks)

@@ -45,9 +45,9 @@ pub const FOOTER_FEATURES: u64 = 64;
 /// have a compression.
 pub const FRAMES: u64 = 128;
 /// Incompatible feature: files may share blocks, which lie in a store of their own.
-pub const SHARED: u64 = 256;
+pub const SHARED_BLOCKS: u64 = 256;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | SPLIT | FRAMES | SHARED | REQUIRED;
+pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
 /// Features whose bits a reader must know to write.

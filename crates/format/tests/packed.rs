@@ -4,8 +4,8 @@ use persimmon_format::compression::{Codec, Compression};
 use persimmon_format::envelope;
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::packed::{
-    self, BLOCK_PACK_UNITS, CompressedFrame, FRAME_BLOCKS_MAX, FrameTally, PACK_UNIT, PackUnits,
-    Packed, Stored,
+    self, BLOCK_PACK_UNITS, COMPRESSED_BLOCKS_MAX, CompressedFrame, FrameTally, PACK_UNIT,
+    PackUnits, Packed, Stored,
 };
 use persimmon_format::record::Op;
 use persimmon_format::summary::{
@@ -57,7 +57,7 @@ proptest! {
     #[test]
     fn each_part_of_a_frame_comes_back(
         noise in prop::collection::vec(any::<u8>(), 0..2 * BLOCK_SIZE),
-        blocks in 2..=FRAME_BLOCKS_MAX,
+        blocks in 2..=COMPRESSED_BLOCKS_MAX,
         compression in compression(),
         unit in any::<u8>(),
     ) {
@@ -120,7 +120,7 @@ proptest! {
     #[test]
     fn decompressing_never_panics(
         bytes in prop::collection::vec(any::<u8>(), 0..600),
-        blocks in 1..=FRAME_BLOCKS_MAX,
+        blocks in 1..=COMPRESSED_BLOCKS_MAX,
     ) {
         let _ = packed::decompress(&bytes);
         for codec in [Codec::Lz4, Codec::Zstd] {
@@ -132,7 +132,7 @@ proptest! {
     #[test]
     fn flipped_bytes_give_a_frame_or_nothing(
         noise in prop::collection::vec(any::<u8>(), 0..BLOCK_SIZE),
-        blocks in 1..=FRAME_BLOCKS_MAX,
+        blocks in 1..=COMPRESSED_BLOCKS_MAX,
         compression in compression(),
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
@@ -163,7 +163,7 @@ fn extents_of_files() -> impl Strategy<Value = Vec<(Ino, u64, Packed)>> {
     let write = (
         1u64..3,
         0u64..200,
-        1..=FRAME_BLOCKS_MAX as u8,
+        1..=COMPRESSED_BLOCKS_MAX as u8,
         1u32..140_000,
     );
     prop::collection::vec(write, 0..60).prop_map(|writes| {
@@ -204,7 +204,7 @@ fn a_bomb_is_no_packed_extent() {
         assert_eq!(packed::decompress(&bytes), None, "{len}");
     }
     assert_eq!(packed::decompress(&[]), None);
-    for blocks in [1, 2, FRAME_BLOCKS_MAX] {
+    for blocks in [1, 2, COMPRESSED_BLOCKS_MAX] {
         let right = blocks * BLOCK_SIZE;
         for compression in [Compression::Lz4, Compression::Zstd(3)] {
             for len in [right - 1, right + 1, right + BLOCK_SIZE, 16 << 20] {

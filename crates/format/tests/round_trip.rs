@@ -81,7 +81,7 @@ fn extent() -> impl Strategy<Value = Extent> {
 
 fn frame() -> impl Strategy<Value = CompressedFrame> {
     let codec = prop_oneof![Just(Codec::Lz4), Just(Codec::Zstd)];
-    let blocks = 1..=packed::FRAME_BLOCKS_MAX as u8;
+    let blocks = 1..=packed::COMPRESSED_BLOCKS_MAX as u8;
     (codec, blocks, any::<prop::sample::Index>(), any::<u32>()).prop_map(
         |(codec, blocks, len, crc)| CompressedFrame {
             codec,

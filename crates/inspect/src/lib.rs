@@ -14,6 +14,7 @@ mod log;
 mod media;
 mod replay;
 pub mod salvage;
+pub mod shared;
 mod state;
 mod tree;
 mod usage;

@@ -196,8 +196,8 @@ impl<'i, 'd> State<'i, 'd> {
             .filter(|key| key.ino == ino && key.kind == KeyKind::EXTENT)
             .map_or(from, |key| key.item);
         // Blocks of a frame count by what the file has of all of it: so look at all there may be of those cut into.
-        let start = first.min(from.saturating_sub(packed::FRAME_BLOCKS_MAX as u64));
-        let end = to.saturating_add(packed::FRAME_BLOCKS_MAX as u64);
+        let start = first.min(from.saturating_sub(packed::COMPRESSED_BLOCKS_MAX as u64));
+        let end = to.saturating_add(packed::COMPRESSED_BLOCKS_MAX as u64);
         let mut before: BTreeMap<u64, Extent> = BTreeMap::new();
         let mut broken = None;
         let _ = self.scan(Key::extent(ino, start), &mut |key, value| {

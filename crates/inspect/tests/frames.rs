@@ -8,38 +8,30 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use persimmon_device::{BufferMut, ZonedDevice};
-use persimmon_engine::{Error, FormatOptions, Options, Task, Volume};
+use persimmon_engine::{Error, Options, Task, Volume};
 use persimmon_format::compression::{Codec, Compression};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
 use persimmon_format::inode::ROOT;
-use persimmon_format::packed::{FRAME_BLOCKS_MAX, Packed};
+use persimmon_format::packed::{COMPRESSED_BLOCKS_MAX, Packed};
 use persimmon_format::zone_header::{FRAMES, ZoneHeader};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, ZoneId};
 use persimmon_inspect::dump::{Dump, Target, dump};
 use persimmon_inspect::{CheckOptions, Inspector, check};
 use persimmon_sim::{SimConfig, SimDevice};
 use support::{
-    add_compressed, addr, assert_sound, change, footer, mend, now, numbers, open, report, reseal,
-    text,
+    add_compressed, addr, assert_sound, change, footer, formatted_on, mend, now, numbers, open,
+    report, reseal, text,
 };
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// A device whose zones are large enough for the longest frames.
 fn formatted() -> Arc<SimDevice> {
-    formatted_on(SimConfig::new(16, 2560).capacity(2500).host_file())
-}
-
-fn formatted_on(config: SimConfig) -> Arc<SimDevice> {
-    let device = Arc::new(SimDevice::new(config));
-    let options = FormatOptions {
-        uuid: std::array::from_fn(|i| i as u8),
-        secret: [7; 32],
-        ..FormatOptions::default()
-    };
-    Volume::format(device.clone(), &options).unwrap();
-    device
+    formatted_on(
+        SimDevice::new(SimConfig::new(16, 2560).capacity(2500).host_file()),
+        1,
+    )
 }
 
 /// Packed extents of a file by their first block.
@@ -75,7 +67,7 @@ fn broken_up() -> (Arc<SimDevice>, Volume, [Ino; 2], Parts) {
     let volume = open(&device);
     let files = [("one", Compression::Zstd(1)), ("other", Compression::Lz4)].map(|(name, how)| {
         let ino = add_compressed(&volume, ROOT, name, how);
-        write(&volume, ino, 0, FRAME_BLOCKS_MAX);
+        write(&volume, ino, 0, COMPRESSED_BLOCKS_MAX);
         volume
             .write(ino, 3 * BLOCK, &[1; BLOCK_SIZE], now(3))
             .unwrap();
@@ -289,9 +281,9 @@ fn parts_of_frames_on_a_volume_without_the_feature_are_found() {
 #[test]
 fn a_record_ends_the_history_where_its_frame_is_not_there() {
     let config = SimConfig::new(16, 2560).capacity(2500);
-    history_ends(&formatted_on(config.clone().host_file()));
+    history_ends(&formatted_on(SimDevice::new(config.clone().host_file()), 1));
     // Write pointers are proof, but for the last block: it may have been torn.
-    history_ends(&formatted_on(config));
+    history_ends(&formatted_on(SimDevice::new(config), 1));
 }
 
 fn history_ends(device: &Arc<SimDevice>) {
@@ -299,7 +291,7 @@ fn history_ends(device: &Arc<SimDevice>) {
     let ino = add_compressed(&volume, ROOT, "file", Compression::Zstd(3));
     volume.sync().unwrap();
     volume.step(Task::Checkpoint).unwrap();
-    let before = text(1, FRAME_BLOCKS_MAX * BLOCK_SIZE);
+    let before = text(1, COMPRESSED_BLOCKS_MAX * BLOCK_SIZE);
     volume.write(ino, 0, &before, now(2)).unwrap();
     volume.sync_file(ino).unwrap();
     write(&volume, ino, 32, 32);

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use persimmon_device::{BufferMut, ZonedDevice};
-use persimmon_engine::{CloneRange, Error, FormatOptions, Options, Task, Transaction, Volume};
+use persimmon_engine::{CloneRange, Error, Options, Task, Transaction, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
 use persimmon_format::inode::{ROOT, SHARED};
@@ -23,22 +23,15 @@ use persimmon_sim::{SimConfig, SimDevice};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use support::{
-    FILE, add, add_compressed, addr, assert_sound, change, content, footer, mend, now, numbers,
-    open, report, reseal, text,
+    FILE, add, add_compressed, addr, assert_sound, change, content, footer, formatted_on, mend,
+    now, numbers, open, report, reseal, text,
 };
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 fn formatted() -> Arc<SimDevice> {
     let config = SimConfig::new(24, 1024).capacity(1000).host_file();
-    let device = Arc::new(SimDevice::new(config));
-    let options = FormatOptions {
-        uuid: std::array::from_fn(|i| i as u8),
-        secret: [7; 32],
-        ..FormatOptions::default()
-    };
-    Volume::format(device.clone(), &options).unwrap();
-    device
+    formatted_on(SimDevice::new(config), 1)
 }
 
 fn clone(volume: &Volume, from: (Ino, u64), to: (Ino, u64), blocks: u64) -> u64 {
@@ -522,14 +515,14 @@ fn shared_blocks_on_a_volume_without_the_feature_are_found() {
     let at = addr(&footer(&device).addr);
     reseal(&device, at, |payload| {
         let mut footer = Footer::decode(&payload[48..]).unwrap();
-        footer.features.incompatible &= !zone_header::SHARED;
+        footer.features.incompatible &= !zone_header::SHARED_BLOCKS;
         payload.truncate(48);
         payload.extend(footer.encode());
     });
     for zone in (0..device.geometry().zone_count).map(ZoneId) {
         let header = device.read(zone, 0, 1).ok();
         if let Some(mut header) = header.and_then(|block| ZoneHeader::decode(&block).ok()) {
-            header.volume.incompatible &= !zone_header::SHARED;
+            header.volume.incompatible &= !zone_header::SHARED_BLOCKS;
             let mut block = BufferMut::zeroed(1);
             block.copy_from_slice(&header.encode());
             assert!(device.replace(zone, 0, block.freeze()));

@@ -15,6 +15,7 @@ use persimmon_format::packed::Packed;
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind};
 use persimmon_inspect::claims::Claims;
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt, StrayBlock};
+use persimmon_inspect::shared::present_parts;
 
 use crate::loss::{Loss, Lost};
 use crate::store::Store;
@@ -242,17 +243,8 @@ impl Mend<'_, '_> {
     /// Of an extent that names shared blocks what the store has.
     fn shared(&mut self, key: Key, (at, end): (u64, u64)) -> Result<()> {
         let missing: Vec<(u64, u64)> = self.store.missing(at, end).collect();
-        let mut done = at;
-        for (from, to) in missing.iter().copied().chain([(end, end)]) {
-            if from > done {
-                let item = key.item.saturating_add(done - at);
-                let part = Extent::Shared {
-                    at: done,
-                    blocks: u16::try_from(from - done).unwrap_or(u16::MAX),
-                };
-                self.put(Key { item, ..key }, &part.encode())?;
-            }
-            done = to;
+        for (key, part) in present_parts(&key, (at, end), &missing) {
+            self.put(key, &part.encode())?;
         }
         let in_file = |block: u64| key.item.saturating_add(block - at).saturating_mul(BLOCK);
         for (from, to) in missing {

@@ -1,6 +1,6 @@
 //! Which compressed frames and shared blocks a volume takes.
 
-use persimmon_format::zone_header::{FRAMES, SHARED};
+use persimmon_format::zone_header::{FRAMES, SHARED_BLOCKS};
 use persimmon_format::{extent, packed};
 
 use super::Store;
@@ -19,7 +19,7 @@ impl Store {
 
     /// Whether files may share blocks.
     pub(crate) fn has_shared_blocks(&self) -> bool {
-        self.identity.incompatible & SHARED != 0
+        self.identity.incompatible & SHARED_BLOCKS != 0
     }
 
     /// Blocks of the longest run: it goes to the device in one append.
@@ -31,7 +31,7 @@ impl Store {
     /// Blocks of a file that are compressed together at most.
     pub(crate) fn frame_blocks_max(&self) -> usize {
         let share = self.zones.budget.data_zone_blocks.div_ceil(ZONE_SHARE) as usize;
-        let most = packed::FRAME_BLOCKS_MAX.min(self.run_blocks_max());
+        let most = packed::COMPRESSED_BLOCKS_MAX.min(self.run_blocks_max());
         // A power of two: frames begin at multiples of it.
         1 << most.min(share.max(FRAME_BLOCKS_LEAST)).max(1).ilog2()
     }

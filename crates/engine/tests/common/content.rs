@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use persimmon_engine::{Options, Volume};
+use persimmon_engine::{CloneRange, Options, Progress, Seek, Task, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{FrameTally, PackUnits};
@@ -13,7 +13,12 @@ use persimmon_format::table::Role;
 use persimmon_format::{Compression, Ino, Key, KeyKind, ZoneId};
 use persimmon_sim::{SimConfig, SimDevice};
 
-use super::NOW;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::{NOW, create, fresh, noise};
+
+const BLOCK: usize = 4096;
 
 pub fn open(device: &Arc<SimDevice>, compression: Compression) -> Volume {
     let options = Options {
@@ -128,4 +133,165 @@ pub fn check_counts(volume: &Volume) {
     for (ino, sectors) in sectors {
         assert_eq!(volume.attr(ino).unwrap().unwrap().sectors, sectors, "{ino}");
     }
+}
+
+pub fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> usize {
+    let range = CloneRange {
+        from: from.0,
+        from_offset: from.1 as u64,
+        to: to.0,
+        to_offset: to.1 as u64,
+        len: len as u64,
+    };
+    volume.clone_range(&range, NOW).unwrap() as usize
+}
+
+/// Files that are changed at random, and what they should hold.
+struct Twin {
+    rng: StdRng,
+    files: Vec<(Ino, Vec<u8>)>,
+    number: u64,
+    /// Whether files are cloned too.
+    clones: bool,
+    /// Bytes that were.
+    cloned: usize,
+}
+
+impl Twin {
+    fn step(&mut self, volume: &Volume) {
+        let at = self.rng.random_range(0..self.files.len());
+        if self.clones && self.rng.random_range(0..4) == 0 {
+            return self.clone_into(volume, at);
+        }
+        let (ino, content) = &mut self.files[at];
+        let place = self.rng.random_range(0..200 * BLOCK);
+        let len = match self.rng.random_range(0..3) {
+            0 => self.rng.random_range(1..BLOCK),
+            1 => BLOCK * self.rng.random_range(1..8),
+            _ => self.rng.random_range(1..100 * BLOCK),
+        };
+        let place = if self.rng.random() {
+            place / BLOCK * BLOCK
+        } else {
+            place
+        };
+        match self.rng.random_range(0..20) {
+            0..10 => {
+                self.number += 1;
+                let bytes = match self.rng.random_range(0..4) {
+                    0 => noise(self.number, len),
+                    1 => vec![self.number as u8; len],
+                    _ => text(self.number, len),
+                };
+                if content.len() < place + len {
+                    content.resize(place + len, 0);
+                }
+                content[place..place + len].copy_from_slice(&bytes);
+                write(volume, *ino, place, &bytes);
+            }
+            10..12 => {
+                volume.truncate(*ino, place as u64, NOW).unwrap();
+                content.resize(place, 0);
+            }
+            12..14 => {
+                volume.punch(*ino, place as u64, len as u64, NOW).unwrap();
+                let end = content.len().min(place + len);
+                if place < end {
+                    content[place..end].fill(0);
+                }
+            }
+            14..16 => volume.sync_file(*ino).unwrap(),
+            16 => volume.sync().unwrap(),
+            17 => while volume.step(Task::WriteBack).unwrap() == Progress::Worked {},
+            18 => {
+                let zones: Vec<_> = volume
+                    .zones()
+                    .iter()
+                    .filter(|zone| zone.entry.role == Role::Data && zone.entry.valid > 0)
+                    .map(|zone| zone.zone)
+                    .collect();
+                if !zones.is_empty() {
+                    let zone = zones[self.rng.random_range(0..zones.len())];
+                    volume.empty_zones(&[zone]).unwrap();
+                }
+            }
+            _ => {
+                let read = read(volume, *ino, place, len);
+                let end = content.len().min(place + len);
+                assert!(read == content[place.min(end)..end]);
+            }
+        }
+    }
+
+    fn clone_into(&mut self, volume: &Volume, at: usize) {
+        let place = self.rng.random_range(0..100) * BLOCK;
+        let len = BLOCK * self.rng.random_range(1..60);
+        let other = self.rng.random_range(0..self.files.len());
+        let from = self.rng.random_range(0..100) * BLOCK;
+        if other == at && from.abs_diff(place) < len {
+            return;
+        }
+        let (from_ino, to_ino) = (self.files[other].0, self.files[at].0);
+        let cloned = clone(volume, (from_ino, from), (to_ino, place), len);
+        self.cloned += cloned;
+        let bytes = self.files[other].1[from.min(self.files[other].1.len())..].to_vec();
+        let content = &mut self.files[at].1;
+        if cloned > 0 {
+            content.resize(content.len().max(place + cloned), 0);
+            content[place..place + cloned].copy_from_slice(&bytes[..cloned]);
+        }
+    }
+
+    fn check(&self, volume: &Volume) {
+        for (ino, content) in &self.files {
+            let found = read(volume, *ino, 0, content.len() + 1);
+            assert_eq!(found.len(), content.len(), "{ino}");
+            let differs = found.iter().zip(content).position(|(a, b)| a != b);
+            assert_eq!(differs, None, "{ino}");
+            if let Some(data) = volume.seek(*ino, 0, Seek::Data).unwrap() {
+                assert!(content[..data as usize].iter().all(|byte| *byte == 0));
+            }
+        }
+    }
+}
+
+/// Changes files at random, cleans and opens the volume anew, and compares what they hold and what is counted. Returns how many bytes
+/// were cloned.
+pub fn change_at_random(seed: u64, compression: Compression, clones: bool) -> usize {
+    let shapes = [
+        SimConfig::new(60, 128).capacity(120),
+        SimConfig::new(40, 512),
+        large_zones(),
+    ];
+    let device = fresh(shapes[seed as usize % shapes.len()].clone());
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut volume = open(&device, compression);
+    let files = (0..3)
+        .map(|_| (create(&volume).unwrap(), Vec::new()))
+        .collect();
+    let mut twin = Twin {
+        number: rng.random(),
+        rng,
+        files,
+        clones,
+        cloned: 0,
+    };
+    for round in 0..12 {
+        for _ in 0..25 {
+            twin.step(&volume);
+        }
+        twin.check(&volume);
+        volume.sync().unwrap();
+        check_counts(&volume);
+        twin.check(&volume);
+        // Every other time without an orderly end.
+        if round % 2 == 0 {
+            volume.close().unwrap();
+        }
+        drop(volume);
+        volume = open(&device, compression);
+        twin.check(&volume);
+        check_counts(&volume);
+    }
+    twin.cloned
 }

@@ -254,7 +254,7 @@ fn packed_extent(sample: &Sample, input: &mut Input<'_>) -> Packed {
     let mut whole = known.whole();
     if input.rarely(3) {
         let frame = &mut whole.frame;
-        frame.blocks = 1 + input.below(packed::FRAME_BLOCKS_MAX) as u8;
+        frame.blocks = 1 + input.below(packed::COMPRESSED_BLOCKS_MAX) as u8;
         frame.len = 1 + input.below(usize::from(frame.blocks) * BLOCK_SIZE - 1) as u32;
         if input.flag() {
             frame.codec = *input.pick(&[Codec::Lz4, Codec::Zstd]);

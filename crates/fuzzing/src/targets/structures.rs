@@ -177,7 +177,7 @@ pub fn value(bytes: &[u8]) {
         Extent::Compressed(bytes) => drop(packed::decompress(bytes)),
         Extent::Packed(packed) => {
             let (len, blocks) = (packed.frame.len as usize, usize::from(packed.frame.blocks));
-            assert!(len < blocks * BLOCK_SIZE && blocks <= packed::FRAME_BLOCKS_MAX);
+            assert!(len < blocks * BLOCK_SIZE && blocks <= packed::COMPRESSED_BLOCKS_MAX);
             assert!(packed.span() as usize <= blocks + 1);
             assert!(packed.skip + packed.blocks <= packed.frame.blocks && packed.blocks > 0);
             let whole = packed.stored(blocks as u64);
@@ -200,7 +200,7 @@ pub fn value(bytes: &[u8]) {
 fn decompress(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let codec = *input.pick(&[Codec::Lz4, Codec::Zstd]);
-    let blocks = 1 + input.below(packed::FRAME_BLOCKS_MAX);
+    let blocks = 1 + input.below(packed::COMPRESSED_BLOCKS_MAX);
     if let Some(content) = codec.decompress(input.rest(), blocks) {
         assert_eq!(content.len(), blocks * BLOCK_SIZE);
     }

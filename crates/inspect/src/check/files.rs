@@ -205,7 +205,7 @@ impl Context<'_, '_> {
     }
 
     pub(super) fn has_shared_blocks(&self) -> bool {
-        self.inspector.identity.incompatible & zone_header::SHARED != 0
+        self.inspector.identity.incompatible & zone_header::SHARED_BLOCKS != 0
     }
 
     fn count(&mut self, inode: &Inode) {

@@ -16,6 +16,7 @@ use crate::finding::{
     DATA, Findings, ITEM_VALUE, SHARED_COUNT, SHARED_COUNT_OVERLAP, SHARED_EXTENT, SHARED_MISSING,
     SHARED_UNNAMED,
 };
+use crate::shared::present_parts;
 use crate::state::State;
 
 /// Blocks of the store, by their first one.
@@ -341,23 +342,13 @@ impl Context<'_, '_> {
     }
 
     /// Plans to leave what a file cannot have as a hole.
-    fn plan_holes(&mut self, key: &Key, (at, end): (u64, u64), missing: &[(u64, u64)]) {
-        let mut done = at;
-        let mut is_kept = false;
-        for (from, to) in missing.iter().copied().chain([(end, end)]) {
-            if from > done {
-                let item = key.item.saturating_add(done - at);
-                let part = Extent::Shared {
-                    at: done,
-                    blocks: u16::try_from(from - done).unwrap_or(u16::MAX),
-                };
-                self.plan.put(Key { item, ..*key }, part.encode());
-                is_kept |= done == at;
-            }
-            done = to;
-        }
-        if !is_kept {
+    fn plan_holes(&mut self, key: &Key, range: (u64, u64), missing: &[(u64, u64)]) {
+        let parts = present_parts(key, range, missing);
+        if parts.iter().all(|(of, _)| of != key) {
             self.plan.delete(*key);
+        }
+        for (key, part) in parts {
+            self.plan.put(key, part.encode());
         }
     }
 }

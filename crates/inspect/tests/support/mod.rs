@@ -31,7 +31,12 @@ pub fn formatted() -> Arc<SimDevice> {
 
 /// With so many copies of log and metadata.
 pub fn formatted_with(copies: u32) -> Arc<SimDevice> {
-    let device = Arc::new(device());
+    formatted_on(device(), copies)
+}
+
+/// On this device.
+pub fn formatted_on(device: SimDevice, copies: u32) -> Arc<SimDevice> {
+    let device = Arc::new(device);
     let options = FormatOptions {
         copies,
         uuid: std::array::from_fn(|i| i as u8),
