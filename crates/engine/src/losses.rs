@@ -69,7 +69,7 @@ pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
         };
         may_be.then_some((key, extent))
     };
-    // The store of shared blocks comes before all files: what of it is lost is known when they are looked at.
+    // The store of shared blocks precedes all files in the tree, so its losses are known before any file is visited.
     let mut lost_shared: BTreeMap<u64, (u64, ZoneId)> = BTreeMap::new();
     // Up to the first page that is lost.
     let scanned = store.walk(.., lost, |(key, extent)| match (extent.addr(), &extent) {

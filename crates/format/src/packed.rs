@@ -12,7 +12,7 @@ use std::iter::Sum;
 use std::ops::AddAssign;
 
 use crate::codec::{Put, Reader};
-use crate::compression::Codec;
+use crate::compression::{Codec, Compression};
 use crate::extent::Extent;
 use crate::{Addr, BLOCK_SIZE, Ino, Result, checksum};
 
@@ -428,8 +428,8 @@ impl FrameTally {
 /// A block compressed with LZ4, if that takes at most `bytes_max` bytes.
 #[must_use]
 pub fn compress(block: &[u8; BLOCK_SIZE], bytes_max: usize) -> Option<Vec<u8>> {
-    let packed = lz4_flex::block::compress(block);
-    (packed.len() <= bytes_max.min(BLOCK_SIZE - 1)).then_some(packed)
+    let (_, packed) = Compression::Lz4.compress(block, bytes_max)?;
+    Some(packed)
 }
 
 /// The block that was compressed. `None` if these are not bytes that [`compress`] makes: they end

@@ -16,7 +16,7 @@ use crate::codec::{Put, Reader};
 use crate::compression::Codec;
 use crate::envelope::{self, BLOCK_PAYLOAD, Kind};
 use crate::extent::FRAME_BLOCKS_MAX;
-use crate::packed::{CompressedFrame, Packed};
+use crate::packed::{CompressedFrame, PACK_UNIT, Packed};
 use crate::{Addr, BLOCK_SIZE, DeviceId, Ino, Result, VolumeKey, ZoneId};
 
 const PREFIX_LEN: usize = 8;
@@ -67,13 +67,8 @@ impl PackedEntry {
     /// The packed extent of the whole frame, in this zone.
     #[must_use]
     pub fn packed(&self, zone: ZoneId) -> Packed {
-        Packed {
-            addr: Addr::new(DeviceId(0), zone, self.zone_block),
-            unit: self.unit,
-            frame: self.frame,
-            skip: 0,
-            blocks: self.frame.blocks,
-        }
+        let addr = Addr::new(DeviceId(0), zone, self.zone_block);
+        Packed::at(addr, usize::from(self.unit) * PACK_UNIT, self.frame)
     }
 }
 

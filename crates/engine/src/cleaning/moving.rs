@@ -276,9 +276,10 @@ impl Moving {
             let Extent::Packed(from) = part.extent else {
                 continue;
             };
-            let skip = usize::from(from.skip) * BLOCK_SIZE;
-            let len = usize::from(from.blocks) * BLOCK_SIZE;
-            let content = content.get(skip..skip + len).unwrap_or_default();
+            // It is as long as the frame, or it would not have been decompressed.
+            let Some(content) = from.of_frame(&content) else {
+                continue;
+            };
             let pieces = content.chunks(frame_blocks_max * BLOCK_SIZE);
             for (piece, at) in pieces.zip((0..).step_by(frame_blocks_max)) {
                 let (ino, start) = (*ino, part.block + at);

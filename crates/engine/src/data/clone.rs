@@ -138,7 +138,7 @@ impl FileData {
             staged.growth = Growth::default();
             staged.version += 1;
             staged.changed(now);
-            // Who asks for the rest gets the error.
+            // The next call for the rest returns the error.
             return Ok(cloned);
         }
         ended.map(|()| 0)

@@ -1,5 +1,5 @@
-//! Compression of what is written back. A file's blocks are compressed in frames that begin at multiples of their length in the file, so
-//! that who writes it again from one end to the other leaves no parts of frames. It happens before anything is placed, under no lock.
+//! Compression of data that is written back. Frames begin at multiples of their length in the file, so that rewriting a file from
+//! start to end leaves no partial frames. Compression happens before blocks are placed, under no lock.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::options::Parallel;
 use crate::placement::{Compressed, packed_runs};
 use crate::zones::{Life, Lives, Run, Stream};
 
-/// Blocks that somebody waits for are compressed from so many on: with fewer, hardly a block is saved.
+/// A synced batch of fewer blocks is not compressed: it would hardly save a block.
 const SYNCED_BLOCKS_MIN: u64 = 4;
-/// Frames of so many blocks are probed first: two of their blocks are compressed alone.
+/// Frames of at least so many blocks are probed first: two of their blocks are compressed alone.
 const PROBED_BLOCKS_MIN: usize = 4;
 /// What a probed block may take, of each 16 bytes.
 const PROBED_BYTES_OF_16: usize = 15;
@@ -117,7 +117,7 @@ pub(super) fn into_runs(
 }
 
 impl FileData {
-    /// How so many blocks of a file are compressed, if they are.
+    /// The compression for a batch of `blocks` blocks of a file; `None` if they are stored as they are.
     pub(super) fn compression_for(
         &self,
         inode: &Inode,

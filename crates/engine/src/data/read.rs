@@ -444,7 +444,7 @@ impl FileData {
         Ok(())
     }
 
-    /// The same of blocks of a compressed frame.
+    /// Plans the read of blocks of a compressed frame: from memory, or from the device.
     fn plan_packed<'p>(&self, part: Part<'p>, offset: u64, buf: &mut [u8], plan: &mut Plan<'p>) {
         let Part {
             packed,

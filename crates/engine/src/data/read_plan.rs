@@ -141,11 +141,11 @@ pub(super) fn deliver(
     match &used.source {
         Source::Packed(part) => {
             let packed = part.packed;
-            let content = packed
-                .content(data)
-                .ok_or_else(|| damaged(used.block, packed.addr))?;
+            let whole = packed.frame_content(data);
+            let content = whole.as_deref().and_then(|whole| packed.of_frame(whole));
+            let content = content.ok_or_else(|| damaged(used.block, packed.addr))?;
             let (from, to) = part.wanted;
-            // Who reads all of it has no use for a copy.
+            // A reader of all of it does not need a copy.
             let is_all = to - from == u64::from(packed.blocks);
             let keeps = caches.frames.filter(|_| !is_all || caches.blocks.is_some());
             for (block, content) in (part.first..).zip(content.chunks_exact(BLOCK_SIZE)) {
