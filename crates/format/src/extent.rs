@@ -6,7 +6,7 @@ use crate::{Addr, BLOCK_SIZE, Result};
 
 /// Blocks one frame may have (1 MiB).
 pub const FRAME_BLOCKS_MAX: usize = 256;
-/// Blocks one reservation may have.
+/// Blocks one reservation may have, or one hole.
 pub const RESERVED_BLOCKS_MAX: u32 = 1 << 30;
 
 /// One past the last block that a file can have.
@@ -19,6 +19,7 @@ const COMPRESSED: u8 = 4;
 const PACKED: u8 = 5;
 const PACKED_FRAME: u8 = 6;
 const SHARED: u8 = 7;
+const HOLE: u8 = 8;
 
 /// The value of an extent key, whose item is the first file block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,11 @@ pub enum Extent {
         /// Length of the run, at most [`FRAME_BLOCKS_MAX`].
         blocks: u16,
     },
+    /// Nothing, whatever older versions have here. Bytes: tag 8, blocks 1..5.
+    Hole {
+        /// Length of the run.
+        blocks: u32,
+    },
 }
 
 impl Extent {
@@ -63,7 +69,8 @@ impl Extent {
             Extent::Inline(_)
             | Extent::Reserved { .. }
             | Extent::Compressed(_)
-            | Extent::Shared { .. } => None,
+            | Extent::Shared { .. }
+            | Extent::Hole { .. } => None,
         }
     }
 
@@ -76,7 +83,8 @@ impl Extent {
             Extent::Inline(_)
             | Extent::Reserved { .. }
             | Extent::Compressed(_)
-            | Extent::Shared { .. } => PackUnits::ZERO,
+            | Extent::Shared { .. }
+            | Extent::Hole { .. } => PackUnits::ZERO,
         }
     }
 
@@ -86,7 +94,7 @@ impl Extent {
         match self {
             Extent::Frame { crcs, .. } => 9 + 4 * crcs.len(),
             Extent::Inline(bytes) | Extent::Compressed(bytes) => 1 + bytes.len(),
-            Extent::Reserved { .. } => 5,
+            Extent::Reserved { .. } | Extent::Hole { .. } => 5,
             Extent::Packed(packed) if packed.is_short() => 1 + packed::BLOCK_LEN,
             Extent::Packed(_) => 1 + packed::FRAME_LEN,
             Extent::Shared { .. } => 11,
@@ -113,7 +121,7 @@ impl Extent {
             Extent::Frame { crcs, .. } => crcs.len() as u64,
             Extent::Inline(_) | Extent::Compressed(_) => 1,
             Extent::Packed(packed) => packed.blocks.into(),
-            Extent::Reserved { blocks } => u64::from(*blocks),
+            Extent::Reserved { blocks } | Extent::Hole { blocks } => u64::from(*blocks),
             Extent::Shared { blocks, .. } => u64::from(*blocks),
         }
     }
@@ -141,6 +149,7 @@ impl Extent {
             // Whether or not it was packed meanwhile: packing is no change of the file.
             Extent::Packed(packed) => return packed.share(beside),
             Extent::Inline(bytes) | Extent::Compressed(bytes) => (bytes.len() as u64).div_ceil(512),
+            Extent::Hole { .. } => 0,
             other => other.blocks() * (BLOCK_SIZE as u64 / 512),
         };
         Stored {
@@ -177,6 +186,9 @@ impl Extent {
                 }
             }
             Extent::Reserved { blocks } => Extent::Reserved {
+                blocks: u64::from(*blocks).saturating_sub(skip).min(take) as u32,
+            },
+            Extent::Hole { blocks } => Extent::Hole {
                 blocks: u64::from(*blocks).saturating_sub(skip).min(take) as u32,
             },
         }
@@ -226,7 +238,17 @@ impl Extent {
                 out.put_u64(*at);
                 out.put_u16(*blocks);
             }
+            Extent::Hole { blocks } => {
+                out.put_u8(HOLE);
+                out.put_u32(*blocks);
+            }
         }
+    }
+
+    /// Whether an encoded extent is a hole.
+    #[must_use]
+    pub fn is_hole(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&HOLE)
     }
 
     /// File blocks an encoded extent covers, without decoding it whole.
@@ -235,7 +257,7 @@ impl Extent {
         Ok(match r.u8()? {
             FRAME => (bytes.len().saturating_sub(9) / 4) as u64,
             INLINE | COMPRESSED | PACKED => 1,
-            RESERVED => u64::from(r.u32()?),
+            RESERVED | HOLE => u64::from(r.u32()?),
             PACKED_FRAME => Packed::read(&mut r)?.blocks.into(),
             SHARED => {
                 r.u64()?;
@@ -265,12 +287,15 @@ impl Extent {
                 let len = r.remaining();
                 Extent::Inline(r.bytes(len)?.to_vec())
             }
-            RESERVED => {
+            tag @ (RESERVED | HOLE) => {
                 let blocks = r.u32()?;
                 if blocks == 0 || blocks > RESERVED_BLOCKS_MAX {
                     return Err(r.bad("reserved length", blocks.into()));
                 }
-                Extent::Reserved { blocks }
+                match tag {
+                    HOLE => Extent::Hole { blocks },
+                    _ => Extent::Reserved { blocks },
+                }
             }
             COMPRESSED => {
                 let len = CompressedFrame::checked_len(&r, r.remaining() as u64, 1)?;

@@ -40,9 +40,46 @@ id!(
     Ino(u64)
 );
 id!(
-    /// A snapshot; 0 is the live filesystem.
-    SnapshotId(u32)
+    /// A version of a subvolume, see [`crate::version`]. 0 is the first.
+    VersionId(u32)
 );
+id!(
+    /// A subvolume: 0 is the main one, the others are snapshots.
+    SubvolumeId(u16)
+);
+
+impl SubvolumeId {
+    /// The one that is mounted.
+    pub const MAIN: SubvolumeId = SubvolumeId(0);
+    /// No subvolume has this number.
+    pub const NONE: SubvolumeId = SubvolumeId(u16::MAX);
+}
+
+impl Ino {
+    /// Bits of an inode's number. Those above are its subvolume's, wherever an inode is named from outside of the tree; in keys of the
+    /// tree they are 0, since an inode has its number in all subvolumes.
+    pub const BITS: u32 = 48;
+    /// No inode has a number from here on.
+    pub const END: u64 = 1 << Ino::BITS;
+
+    /// The subvolume in which it is looked at.
+    #[must_use]
+    pub fn subvolume(self) -> SubvolumeId {
+        SubvolumeId((self.0 >> Ino::BITS) as u16)
+    }
+
+    /// Its number alone, as in keys of the tree.
+    #[must_use]
+    pub fn plain(self) -> Ino {
+        Ino(self.0 & (Ino::END - 1))
+    }
+
+    /// The inode with the same number in this subvolume.
+    #[must_use]
+    pub fn of(self, subvolume: SubvolumeId) -> Ino {
+        Ino(self.plain().0 | u64::from(subvolume.0) << Ino::BITS)
+    }
+}
 
 impl Lsn {
     /// The next sequence number. The largest has none: it is its own.

@@ -1,8 +1,10 @@
 //! Keys of the metadata tree.
 
 use crate::codec::{Put, Reader};
+use crate::extent::Extent;
 use crate::inode::SHARED;
-use crate::{Ino, Result, SnapshotId};
+use crate::version::WHITEOUT;
+use crate::{Ino, Result, SubvolumeId, VersionId};
 
 /// What a key's value is. The number is stored; the order of kinds is the order in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,8 +30,13 @@ impl KeyKind {
     /// Under [`crate::inode::SHARED`]: how many files have blocks of the store of shared blocks; item is the first of them
     /// ([`crate::references`]).
     pub const REFERENCES: KeyKind = KeyKind(8);
-    /// Under inode 0: a snapshot (reserved).
-    pub const SNAPSHOT: KeyKind = KeyKind(9);
+    /// Under inode 0: a subvolume; item is its number ([`crate::version::Subvolume`]).
+    pub const SUBVOLUME: KeyKind = KeyKind(9);
+    /// Under inode 0: a version; item is its number ([`crate::version::Version`]).
+    pub const VERSION: KeyKind = KeyKind(10);
+    /// Under a number for each version ([`Key::changes`]): where the version may have items of an older inode; item is the inode
+    /// ([`crate::version::Changes`]).
+    pub const CHANGES: KeyKind = KeyKind(11);
 }
 
 /// A key. Ordered by its fields in this order.
@@ -42,7 +49,7 @@ pub struct Key {
     /// Which.
     pub item: u64,
     /// In which snapshot; the live filesystem is 0.
-    pub snapshot: SnapshotId,
+    pub version: VersionId,
 }
 
 const _: () = assert!(Key::LEN == 8 + 1 + 8 + 4);
@@ -54,14 +61,35 @@ impl Key {
     /// Owner of the keys that belong to no inode.
     pub const GLOBAL: Ino = Ino(0);
 
-    /// A key of the live filesystem.
+    /// A key of version 0, or of none.
     #[must_use]
     pub fn new(ino: Ino, kind: KeyKind, item: u64) -> Key {
         Key {
             ino,
             kind,
             item,
-            snapshot: SnapshotId(0),
+            version: VersionId(0),
+        }
+    }
+
+    /// The same of another version.
+    #[must_use]
+    pub fn at(self, version: VersionId) -> Key {
+        Key { version, ..self }
+    }
+
+    /// Whether the item is the same in all subvolumes.
+    #[must_use]
+    pub fn is_unversioned(self) -> bool {
+        self.ino == SHARED || KeyKind::REFERENCES <= self.kind
+    }
+
+    /// Whether this value says that nothing is at the key, whatever ancestors have.
+    #[must_use]
+    pub fn is_whiteout(self, value: &[u8]) -> bool {
+        match self.kind {
+            KeyKind::EXTENT => Extent::is_hole(value),
+            _ => value == WHITEOUT,
         }
     }
 
@@ -83,26 +111,49 @@ impl Key {
         Key::new(SHARED, KeyKind::REFERENCES, block)
     }
 
-    /// Key of an orphan record.
+    /// Key of an orphan record, in the subvolume of the inode.
     #[must_use]
     pub fn orphan(ino: Ino) -> Key {
-        Key::new(Key::GLOBAL, KeyKind::ORPHAN, ino.0)
+        Key::global(ino, KeyKind::ORPHAN)
     }
 
-    /// Key of a truncation record.
+    /// Key of a truncation record, in the subvolume of the inode.
     #[must_use]
     pub fn truncation(ino: Ino) -> Key {
-        Key::new(Key::GLOBAL, KeyKind::TRUNCATION, ino.0)
+        Key::global(ino, KeyKind::TRUNCATION)
     }
 
-    /// As stored: ino, kind, item, snapshot.
+    fn global(ino: Ino, kind: KeyKind) -> Key {
+        Key::new(Key::GLOBAL.of(ino.subvolume()), kind, ino.plain().0)
+    }
+
+    /// Key of a subvolume.
+    #[must_use]
+    pub fn subvolume(subvolume: SubvolumeId) -> Key {
+        Key::new(Key::GLOBAL, KeyKind::SUBVOLUME, subvolume.0.into())
+    }
+
+    /// Key of a version.
+    #[must_use]
+    pub fn version(version: VersionId) -> Key {
+        Key::new(Key::GLOBAL, KeyKind::VERSION, version.0.into())
+    }
+
+    /// Key of what a version changed of an older inode.
+    #[must_use]
+    pub fn changes(version: VersionId, ino: Ino) -> Key {
+        let owner = Ino(version.0.into()).of(SubvolumeId::NONE);
+        Key::new(owner, KeyKind::CHANGES, ino.0)
+    }
+
+    /// As stored: ino, kind, item, version.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Key::LEN] {
         let mut out = [0u8; Key::LEN];
         out[..8].copy_from_slice(&self.ino.0.to_le_bytes());
         out[8] = self.kind.0;
         out[9..17].copy_from_slice(&self.item.to_le_bytes());
-        out[17..].copy_from_slice(&self.snapshot.0.to_le_bytes());
+        out[17..].copy_from_slice(&self.version.0.to_le_bytes());
         out
     }
 
@@ -137,7 +188,7 @@ impl Key {
             ino: Ino(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
             kind: KeyKind(kind),
             item: u64::from_le_bytes([i, j, k, l, m, n, o, p]),
-            snapshot: SnapshotId(u32::from_le_bytes([q, r, s, t])),
+            version: VersionId(u32::from_le_bytes([q, r, s, t])),
         }
     }
 
@@ -145,20 +196,19 @@ impl Key {
         out.put_varint(self.ino.0);
         out.put_u8(self.kind.0);
         out.put_u64(self.item);
-        out.put_varint(self.snapshot.0.into());
+        out.put_varint(self.version.0.into());
     }
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Key> {
         let ino = Ino(r.varint()?);
         let kind = KeyKind(r.u8()?);
         let item = r.u64()?;
-        let snapshot = r.varint()?;
-        let snapshot = u32::try_from(snapshot).map_err(|_| r.bad("snapshot", snapshot))?;
+        let version = r.varint_u32("version")?;
         Ok(Key {
             ino,
             kind,
             item,
-            snapshot: SnapshotId(snapshot),
+            version: VersionId(version),
         })
     }
 }

@@ -26,12 +26,13 @@ pub mod references;
 pub mod shown;
 pub mod summary;
 pub mod table;
+pub mod version;
 pub mod zone_header;
 
 pub use checksum::VolumeKey;
 pub use compression::Compression;
 pub use error::{FormatError, Result};
-pub use ids::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, PageId, SnapshotId, ZoneId};
+pub use ids::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, PageId, SubvolumeId, VersionId, ZoneId};
 pub use key::{Key, KeyKind};
 pub use lifetime::Lifetime;
 pub use shown::{shown, shown_path};

@@ -6,7 +6,7 @@
 use crate::codec::{Put, Reader};
 use crate::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX};
 use crate::inode::{Inode, SHARED, SIZE_MAX, Timestamp};
-use crate::{BLOCK_SIZE, Ino, Key, Result};
+use crate::{BLOCK_SIZE, Ino, Key, KeyKind, Result, VersionId};
 
 const WHAT: &str = "redo record";
 const PUT: u8 = 1;
@@ -18,6 +18,8 @@ const SPLICE: u8 = 6;
 const PUT_INODE: u8 = 7;
 const LOT: u8 = 8;
 const SHARE: u8 = 9;
+const MOVE: u8 = 10;
+const SETTLE: u8 = 11;
 
 /// One operation of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,11 +85,67 @@ pub enum Op {
     /// of the target; blocks; block of the store (varints): a block of the source moves to the block of the store that is as far from
     /// this one as it is from the source's first. Source and target are files, and ranges of one file do not overlap.
     Share(Share),
+    /// Map file blocks of one version to an extent that has the same content, in place of what this version has there; in other versions
+    /// nothing changes. Tag 10, version, then as [`Op::Map`].
+    Move {
+        /// Whose item it is.
+        version: VersionId,
+        /// File, without a subvolume.
+        ino: Ino,
+        /// First file block.
+        block: u64,
+        /// Where it is now.
+        extent: Extent,
+    },
+    /// Remove items of a version that nothing shows: where it has several at one place all but the newest, and a whiteout that hides
+    /// nothing; of an inode that is not there in it, and if the version is discarded, all. Tag 11, version, inode (varints), kind (u8) and
+    /// item (varint) of the first place, the same one past the last.
+    Settle(Settle),
     /// Take a lot of inode numbers. Tag 8, end (varint).
     Lot {
         /// Numbers from here on are not given out before a later record or footer has a greater end.
         end: u64,
     },
+}
+
+/// Places at which items of a version are settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settle {
+    /// The version.
+    pub version: VersionId,
+    /// The inode, without a subvolume.
+    pub ino: Ino,
+    /// The first place.
+    pub from: (KeyKind, u64),
+    /// Behind the last one.
+    pub to: (KeyKind, u64),
+}
+
+impl Settle {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.version.0.into());
+        out.put_varint(self.ino.0);
+        for (kind, item) in [self.from, self.to] {
+            out.put_u8(kind.0);
+            out.put_varint(item);
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Settle> {
+        let settle = Settle {
+            version: VersionId(r.varint_u32("version")?),
+            ino: Ino(r.varint()?),
+            from: (KeyKind(r.u8()?), r.varint()?),
+            to: (KeyKind(r.u8()?), r.varint()?),
+        };
+        if settle.ino != settle.ino.plain() || settle.ino == SHARED {
+            return Err(r.bad("settled inode", settle.ino.0));
+        }
+        if settle.from > settle.to || settle.to.0 > KeyKind::REFERENCES {
+            return Err(r.bad("settled kind", settle.to.0.0.into()));
+        }
+        Ok(settle)
+    }
 }
 
 /// Blocks that two files are to have.
@@ -196,6 +254,8 @@ impl Op {
             | Op::Touch { ino, .. } => Some(*ino),
             // Its source has the same content as before.
             Op::Share(share) => Some(share.to),
+            // What anybody sees stays the same.
+            Op::Move { .. } | Op::Settle(_) => None,
             Op::Lot { .. } => None,
         }
     }
@@ -221,10 +281,7 @@ impl Op {
             }
             Op::Map { ino, block, extent } => {
                 out.put_u8(MAP);
-                out.put_varint(ino.0);
-                out.put_varint(*block);
-                out.put_varint(extent.encoded_len() as u64);
-                extent.encode_into(out);
+                put_extent(*ino, *block, extent, out);
             }
             Op::Punch { ino, from, to } => {
                 out.put_u8(PUNCH);
@@ -253,6 +310,20 @@ impl Op {
             Op::Share(share) => {
                 out.put_u8(SHARE);
                 share.encode(out);
+            }
+            Op::Move {
+                version,
+                ino,
+                block,
+                extent,
+            } => {
+                out.put_u8(MOVE);
+                out.put_varint(version.0.into());
+                put_extent(*ino, *block, extent, out);
+            }
+            Op::Settle(settle) => {
+                out.put_u8(SETTLE);
+                settle.encode(out);
             }
             Op::Lot { end } => {
                 out.put_u8(LOT);
@@ -290,14 +361,21 @@ impl Op {
             },
             DELETE => Op::Delete { key: Key::read(r)? },
             MAP => {
-                let ino = Ino(r.varint()?);
-                let block = r.varint()?;
-                let len = r.varint()? as usize;
-                let extent = Extent::decode(r.bytes(len)?)?;
-                if !extent.fits_at(block) || matches!(extent, Extent::Shared { .. }) {
-                    return Err(r.bad("file block", block));
-                }
+                let (ino, block, extent) = read_extent(r)?;
                 Op::Map { ino, block, extent }
+            }
+            MOVE => {
+                let version = VersionId(r.varint_u32("version")?);
+                let (ino, block, extent) = read_extent(r)?;
+                if ino != ino.plain() || ino == SHARED {
+                    return Err(r.bad("moved inode", ino.0));
+                }
+                Op::Move {
+                    version,
+                    ino,
+                    block,
+                    extent,
+                }
             }
             PUNCH => {
                 let op = Op::Punch {
@@ -332,9 +410,29 @@ impl Op {
             },
             LOT => Op::Lot { end: r.varint()? },
             SHARE => Op::Share(Share::read(r)?),
+            SETTLE => Op::Settle(Settle::read(r)?),
             tag => return Err(r.bad("tag", tag.into())),
         })
     }
+}
+
+fn put_extent(ino: Ino, block: u64, extent: &Extent, out: &mut Vec<u8>) {
+    out.put_varint(ino.0);
+    out.put_varint(block);
+    out.put_varint(extent.encoded_len() as u64);
+    extent.encode_into(out);
+}
+
+fn read_extent(r: &mut Reader<'_>) -> Result<(Ino, u64, Extent)> {
+    let ino = Ino(r.varint()?);
+    let block = r.varint()?;
+    let len = r.varint()? as usize;
+    let extent = Extent::decode(r.bytes(len)?)?;
+    let is_mappable = !matches!(extent, Extent::Shared { .. } | Extent::Hole { .. });
+    if !is_mappable || !extent.fits_at(block) {
+        return Err(r.bad("file block", block));
+    }
+    Ok((ino, block, extent))
 }
 
 /// The inode, where a value is one, to the byte, and stands at its key.

@@ -46,8 +46,11 @@ pub const FOOTER_FEATURES: u64 = 64;
 pub const FRAMES: u64 = 128;
 /// Incompatible feature: files may share blocks, which lie in a store of their own.
 pub const SHARED_BLOCKS: u64 = 256;
+/// Incompatible feature: there may be snapshots: versions of items, and subvolumes that show them.
+pub const SNAPSHOTS: u64 = 512;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | REQUIRED;
+pub const KNOWN_INCOMPATIBLE: u64 =
+    MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | SNAPSHOTS | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
 /// Features whose bits a reader must know to write.

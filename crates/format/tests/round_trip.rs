@@ -21,7 +21,7 @@ use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEnt
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{KNOWN_INCOMPATIBLE, REQUIRED, SPLIT, ZoneHeader};
 use persimmon_format::{
-    Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, ZoneId,
+    Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, VersionId, ZoneId,
 };
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ prop_compose! {
 prop_compose! {
     fn key()(ino in any::<u64>(), kind in any::<u8>(), item in any::<u64>(), snapshot in any::<u32>())
         -> Key {
-        Key { ino: Ino(ino), kind: KeyKind(kind), item, snapshot: SnapshotId(snapshot) }
+        Key { ino: Ino(ino), kind: KeyKind(kind), item, version: VersionId(snapshot) }
     }
 }
 
@@ -298,7 +298,7 @@ proptest! {
     #[test]
     fn keys(a in key(), b in key()) {
         prop_assert_eq!(Key::from_bytes(&a.to_bytes()), a);
-        let fields = |key: Key| (key.ino, key.kind, key.item, key.snapshot);
+        let fields = |key: Key| (key.ino, key.kind, key.item, key.version);
         prop_assert_eq!(a.cmp(&b), fields(a).cmp(&fields(b)));
     }
 

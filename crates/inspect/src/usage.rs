@@ -6,7 +6,7 @@ use persimmon_format::compression::Codec;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::packed::FrameTally;
-use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, SnapshotId};
+use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, VersionId};
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
@@ -97,7 +97,7 @@ impl Inspector<'_> {
         let mut damage = None;
         let _ = state.scan(Key::from_bytes(&[0; Key::LEN]), &mut |key, value| {
             let item = match key.kind {
-                _ if key.ino == Key::GLOBAL || key.snapshot != SnapshotId(0) => Ok(()),
+                _ if key.ino == Key::GLOBAL || key.snapshot != VersionId(0) => Ok(()),
                 KeyKind::INODE => Inode::decode(value).map(|inode| {
                     if inode.is_file() && inode.nlink > 0 {
                         usage.files += 1;

@@ -134,7 +134,7 @@ impl<'a, 'd> Copy<'a, 'd> {
     fn begin(&mut self, key: Key, value: &[u8]) -> Result<Option<Current>> {
         let ino = key.ino;
         // What is shared is copied with each file that has it.
-        if ino == Key::GLOBAL || ino == SHARED || key.snapshot.0 != 0 {
+        if ino == Key::GLOBAL || ino == SHARED || key.version.0 != 0 {
             return Ok(None);
         }
         if self.placement.is_orphan(ino) {

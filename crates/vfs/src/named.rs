@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use persimmon_engine::View;
 use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
-use persimmon_format::{FormatError, Ino, Key, KeyKind, SnapshotId};
+use persimmon_format::{FormatError, Ino, Key, KeyKind, VersionId};
 use persimmon_sync::Mutex;
 
 use crate::{Error, FileKind, NAME_MAX, Result};
@@ -71,7 +71,7 @@ fn find<T>(
         let near = key.ino == ino
             && key.kind == kind
             && may_have(first, key.item)
-            && key.snapshot == SnapshotId(0);
+            && key.snapshot == VersionId(0);
         if !near {
             return Ok(ControlFlow::Break(()));
         }

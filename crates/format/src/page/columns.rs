@@ -4,12 +4,12 @@
 //! Level (u8), page id (u64), sequence (u64), items (u16). Then, for all items: what the ino is more than
 //! that of the item before (varint; the first one's is whole); the kinds (u8); the items (varint:
 //! what it is more than the item before if that has the same ino and kind, else whole); the
-//! snapshots (varint); the lengths of the values (varint). Then the first byte of each value that has one, the second
+//! versions (varint); the lengths of the values (varint). Then the first byte of each value that has one, the second
 //! of each that has two, and so on to the [`HEAD_LEN`]th; then what is left of each value.
 
 use super::{HEADER_LEN, PAGE_SIZE, PageView, SEQUENCE_OFFSET, SLOT_LEN};
 use crate::codec::{Put, Reader};
-use crate::{Ino, Key, KeyKind, PageId, Result, SnapshotId};
+use crate::{Ino, Key, KeyKind, PageId, Result, VersionId};
 
 /// Bytes of each value that stand in columns: a tag and an address.
 pub(super) const HEAD_LEN: usize = 9;
@@ -41,7 +41,7 @@ pub(super) fn from_image(image: &[u8; PAGE_SIZE]) -> Option<Vec<u8>> {
         out.put_varint(key.item.wrapping_sub(base(before, key.ino, key.kind)));
         before = Some(key);
     }
-    keys().for_each(|key| out.put_varint(key.snapshot.0.into()));
+    keys().for_each(|key| out.put_varint(key.version.0.into()));
     values().for_each(|value| out.put_varint(value.len() as u64));
     for at in 0..HEAD_LEN {
         out.extend(values().filter_map(|value| value.get(at)));
@@ -115,7 +115,7 @@ fn read_keys(r: &mut Reader<'_>, count: usize) -> Result<Vec<Key>> {
         before = Some(*key);
     }
     for key in &mut keys {
-        key.snapshot = SnapshotId(r.varint_u32("snapshot")?);
+        key.version = VersionId(r.varint_u32("version")?);
     }
     Ok(keys)
 }
@@ -168,7 +168,7 @@ mod tests {
         expected.extend([0xac, 2, 0, 0, 2]); // inos
         expected.extend([1, 5, 5, 5]); // kinds
         expected.extend([0, 0xe8, 7, 1, 7]); // items
-        expected.extend([0; 4]); // snapshots
+        expected.extend([0; 4]); // versions
         expected.extend([5, 12, 11, 0]); // lengths
         expected.extend(b"ifaninorodsteth eerx to"); // heads
         expected.extend(b"entne"); // tails
@@ -186,7 +186,7 @@ mod tests {
                 ino: Ino(u64::MAX / 700 * n),
                 kind: KeyKind(n as u8),
                 item: u64::MAX - n,
-                snapshot: SnapshotId(u32::MAX),
+                version: VersionId(u32::MAX),
             })
             .collect();
         let items: Vec<(Key, &[u8])> = keys.iter().map(|key| (*key, &b""[..])).collect();

@@ -17,7 +17,7 @@ use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{REQUIRED, VolumeIdentity, ZoneHeader};
 use persimmon_format::{
-    Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, VolumeKey, ZoneId,
+    Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, VersionId, VolumeKey, ZoneId,
     envelope,
 };
 
@@ -193,7 +193,7 @@ pub fn keys() -> [Key; 3] {
             ino: Ino(0x0102_0304_0506_0709),
             kind: KeyKind::EXTENT,
             item: 0x2122_2324_2526_2728,
-            snapshot: SnapshotId(0x3132_3334),
+            version: VersionId(0x3132_3334),
         },
     ]
 }

@@ -10,7 +10,7 @@ use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{BODY_LEN, Body, LogState};
 use persimmon_format::packed::{self, Packed};
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, SnapshotId, ZoneId};
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, VersionId, ZoneId};
 
 use crate::edit::overwrite;
 use crate::hostile::seal;
@@ -175,7 +175,7 @@ fn item_key(sample: &Sample, input: &mut Input<'_>) -> Key {
             1 + input.u8() % 9
         }),
         item: if global { item } else { input.number() },
-        snapshot: SnapshotId(if input.rarely(20) { input.u32() } else { 0 }),
+        version: VersionId(if input.rarely(20) { input.u32() } else { 0 }),
     }
 }
 

@@ -94,7 +94,7 @@ fn any_key(page: &Page, input: &mut Input<'_>) -> Key {
         ino: persimmon_format::Ino(input.near(20)),
         kind: persimmon_format::KeyKind(input.u8() % 10),
         item: input.number(),
-        snapshot: persimmon_format::SnapshotId(u32::from(input.rarely(8))),
+        version: persimmon_format::VersionId(u32::from(input.rarely(8))),
     }
 }
 

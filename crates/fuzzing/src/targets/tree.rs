@@ -9,7 +9,7 @@ use persimmon_engine::meta::tree::{
 };
 use persimmon_engine::meta::{Page, PageCache};
 use persimmon_format::page::PAGE_SIZE;
-use persimmon_format::{Ino, Key, KeyKind, PageId, SnapshotId};
+use persimmon_format::{Ino, Key, KeyKind, PageId, VersionId};
 
 use crate::input::Input;
 
@@ -56,7 +56,7 @@ fn any_key(input: &mut Input<'_>) -> Key {
         ino: Ino(u64::from(input.u8() % 8)),
         kind: KeyKind(input.u8() % 4),
         item: u64::from(input.u8() % 16) << (input.u8() % 2 * 60),
-        snapshot: SnapshotId(0),
+        version: VersionId(0),
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::zone_header;
-use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, SnapshotId};
+use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, VersionId};
 
 use super::items::Current;
 use super::links::{InodeRow, Names};
@@ -48,7 +48,7 @@ pub(crate) fn check(mut context: Context<'_, '_>) -> Names {
     let mut current: Option<Current> = None;
     let state = context.state;
     let _ = state.scan(Key::from_bytes(&[0; Key::LEN]), &mut |key, value| {
-        if key.snapshot != SnapshotId(0) {
+        if key.snapshot != VersionId(0) {
             let detail = format!("snapshot {}", key.snapshot);
             context.findings.add(&ITEM_KEY, item(&key), detail);
             return ControlFlow::Continue(());

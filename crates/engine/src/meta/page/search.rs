@@ -33,7 +33,7 @@ impl SearchKey {
         let item = u128::from(key.item) << 32;
         SearchKey {
             ino: key.ino.0,
-            rest: kind | item | u128::from(key.snapshot.0),
+            rest: kind | item | u128::from(key.version.0),
         }
     }
 

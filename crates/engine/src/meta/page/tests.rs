@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use persimmon_format::page::{PAGE_SIZE, VALUE_LEN_MAX};
-use persimmon_format::{Ino, Key, KeyKind, PageId, SnapshotId};
+use persimmon_format::{Ino, Key, KeyKind, PageId, VersionId};
 use proptest::prelude::*;
 
 use super::{CAPACITY_BYTES, Expected, Page, PageError, item_bytes};
@@ -23,7 +23,7 @@ fn any_key() -> impl Strategy<Value = Key> {
             ino: Ino(ino),
             kind: KeyKind(kind as u8),
             item,
-            snapshot: SnapshotId(snapshot as u32),
+            version: VersionId(snapshot as u32),
         })
 }
 
@@ -233,7 +233,7 @@ fn image_bytes() {
         ..Key::new(Ino(0x11), KeyKind(0x22), 0)
     };
     let second = Key {
-        snapshot: SnapshotId(0x44),
+        version: VersionId(0x44),
         ..key(0x33)
     };
     assert!(page.insert(0, &second, b"second"));

@@ -1,6 +1,6 @@
 //! Descending.
 
-use persimmon_format::{Ino, Key, KeyKind, PageId, SnapshotId};
+use persimmon_format::{Ino, Key, KeyKind, PageId, VersionId};
 
 use super::{TreeDamage, TreeError, damaged};
 use crate::meta::cache::PageCache;
@@ -12,7 +12,7 @@ pub(super) const KEY_MIN: Key = Key {
     ino: Ino(0),
     kind: KeyKind(0),
     item: 0,
-    snapshot: SnapshotId(0),
+    version: VersionId(0),
 };
 
 /// A page on the way down, and what is known about it without looking at it.

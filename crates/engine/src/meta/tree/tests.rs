@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use persimmon_format::page::{PAGE_SIZE, VALUE_LEN_MAX};
-use persimmon_format::{Ino, Key, KeyKind, PageId, SnapshotId};
+use persimmon_format::{Ino, Key, KeyKind, PageId, VersionId};
 use proptest::prelude::*;
 
 use super::*;
@@ -219,7 +219,7 @@ fn any_key() -> impl Strategy<Value = Key> {
     let item = prop_oneof![8 => 0..500u64, 1 => any::<u64>()];
     let snapshot = prop_oneof![9 => Just(0u32), 1 => any::<u32>()];
     (0..4u64, 1..4u8, item, snapshot).prop_map(|(ino, kind, item, snapshot)| Key {
-        snapshot: SnapshotId(snapshot),
+        version: VersionId(snapshot),
         ..Key::new(Ino(ino), KeyKind(kind), item)
     })
 }
