@@ -137,6 +137,24 @@ pub enum Error {
         /// What does not hold, with the values.
         what: String,
     },
+    /// A change of what is in a read-only snapshot.
+    #[error("a read-only snapshot cannot be changed; take a writable one of it")]
+    ReadOnlySnapshot,
+    /// A snapshot of a volume that was made by a Persimmon without them.
+    #[error("this volume has no snapshots: it was made by an earlier Persimmon; copy it to a new one")]
+    NoSnapshots,
+    /// There is no snapshot with this name or number.
+    #[error("there is no such snapshot; `persimmon snapshot list` shows those there are")]
+    NoSuchSnapshot,
+    /// Another snapshot has this name.
+    #[error("there is a snapshot with this name already")]
+    SnapshotExists,
+    /// Not a name for a snapshot.
+    #[error("a snapshot has a name of 1 to 255 bytes, without a slash, and neither `.` nor `..`")]
+    SnapshotName,
+    /// No more snapshots are possible.
+    #[error("there are {0} snapshots, and there can be no more; delete some first")]
+    TooManySnapshots(usize),
     /// Structures that contradict each other.
     #[error("damage in the metadata: {0}; run `persimmon fsck`")]
     Inconsistent(String),

@@ -10,6 +10,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 
 mod files;
 mod inspect;
+mod snapshots;
 mod step;
 
 use crate::engine::Engine;
@@ -19,6 +20,7 @@ use crate::options::{FormatOptions, Options};
 use crate::recovery::{self, RecoveryReport};
 use crate::store::{Activity, Standing};
 
+pub use snapshots::Snapshot;
 pub use step::{Progress, Task};
 
 /// A mounted volume. Shared between threads; has none of its own and no clock: background work is

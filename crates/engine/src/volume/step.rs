@@ -35,6 +35,8 @@ pub enum Task {
     FreeZones,
     /// Finish a truncation that a crash interrupted.
     Truncate,
+    /// Remove some of what deleted snapshots alone held.
+    Settle,
     /// Ask the device which zones have failed, and make the log independent of those that have.
     Examine,
 }

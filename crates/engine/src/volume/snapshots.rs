@@ -1,0 +1,82 @@
+//! Snapshots: taking them, and what there is of them.
+
+use persimmon_format::inode::Timestamp;
+use persimmon_format::{Ino, SubvolumeId};
+
+use super::Volume;
+use crate::error::Result;
+
+/// A snapshot of a subvolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its number: inodes in it are named with it ([`Ino::of`]).
+    pub id: SubvolumeId,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Nothing in it can be changed.
+    pub is_read_only: bool,
+    /// Of which subvolume it was taken.
+    pub origin: SubvolumeId,
+    /// When.
+    pub created: Timestamp,
+}
+
+impl Volume {
+    /// All snapshots, by their numbers. Reads nothing.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        todo!()
+    }
+
+    /// Takes a snapshot of a subvolume, the main one or another snapshot: what was written to it before is in it. Takes as long as what is
+    /// staged takes to be written, and then next to nothing, however large the volume is.
+    ///
+    /// # Errors
+    /// [`Error::SnapshotExists`], [`Error::SnapshotName`], [`Error::TooManySnapshots`], [`Error::NoSnapshots`], [`Error::NoSuchSnapshot`].
+    ///
+    /// [`Error::SnapshotExists`]: crate::Error::SnapshotExists
+    /// [`Error::SnapshotName`]: crate::Error::SnapshotName
+    /// [`Error::TooManySnapshots`]: crate::Error::TooManySnapshots
+    /// [`Error::NoSnapshots`]: crate::Error::NoSnapshots
+    /// [`Error::NoSuchSnapshot`]: crate::Error::NoSuchSnapshot
+    pub fn take_snapshot(
+        &self,
+        _of: SubvolumeId,
+        _name: &[u8],
+        _is_read_only: bool,
+        _now: Timestamp,
+    ) -> Result<SubvolumeId> {
+        todo!()
+    }
+
+    /// Deletes a snapshot. It is gone at once, and what it alone held is freed in the background ([`Task::Settle`](crate::Task::Settle)).
+    pub fn delete_snapshot(&self, _id: SubvolumeId) -> Result<()> {
+        todo!()
+    }
+
+    /// Gives a snapshot another name.
+    pub fn rename_snapshot(&self, _id: SubvolumeId, _name: &[u8]) -> Result<()> {
+        todo!()
+    }
+
+    /// Has the main subvolume be as a snapshot is. What it was is deleted, or becomes a snapshot with the name `keep`. Nobody may have anything
+    /// open in it.
+    pub fn roll_back(
+        &self,
+        _to: SubvolumeId,
+        _keep: Option<&[u8]>,
+        _now: Timestamp,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    /// Inodes that may differ between two subvolumes, by their numbers, without a subvolume: each that does is among them.
+    pub fn snapshot_changes(&self, _from: SubvolumeId, _to: SubvolumeId) -> Result<Vec<Ino>> {
+        todo!()
+    }
+
+    /// Bytes on the device that are freed when this snapshot alone is deleted.
+    pub fn snapshot_space(&self, _id: SubvolumeId) -> Result<u64> {
+        todo!()
+    }
+}
