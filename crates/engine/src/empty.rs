@@ -108,6 +108,7 @@ impl EmptyVolume {
                 root,
                 mat: Mat::new(Vec::new(), Vec::new()),
                 numbers: Numbers::from(start.next_ino),
+                versions: Default::default(),
                 inodes: 0,
                 reserved_blocks: 0,
                 journal_inline: Default::default(),

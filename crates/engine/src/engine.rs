@@ -9,9 +9,12 @@ use crate::error::{Error, Result};
 use crate::history::History;
 use crate::placement::Placement;
 use crate::reclaim::Reclaimer;
+use crate::snapshots::Snapshots;
 use crate::space::Space;
 use crate::store::{Parts, Store};
 use crate::zones::Keeping;
+use persimmon_format::SubvolumeId;
+use persimmon_format::inode::Timestamp;
 
 /// A journal this short is left to the next mount to replay.
 const SHORT_JOURNAL_BLOCKS: u64 = 16;
@@ -27,6 +30,7 @@ pub(crate) struct Engine {
     pub(crate) reclaimer: Arc<Reclaimer>,
     pub(crate) history: Arc<History>,
     pub(crate) data: FileData,
+    pub(crate) snapshots: Snapshots,
 }
 
 impl Engine {
@@ -40,6 +44,7 @@ impl Engine {
         let reclaimer = Arc::new(reclaimer);
         let history = Arc::new(History::new(&store, &reclaimer));
         let data = FileData::new(&store, &space, &placement, &reclaimer, &history);
+        let snapshots = Snapshots::new(&store, &history);
         Engine {
             store,
             space,
@@ -48,7 +53,43 @@ impl Engine {
             reclaimer,
             history,
             data,
+            snapshots,
         }
+    }
+
+    /// Takes a snapshot: of what was written before.
+    pub(crate) fn take_snapshot(
+        &self,
+        of: SubvolumeId,
+        name: &[u8],
+        is_read_only: bool,
+        now: Timestamp,
+    ) -> Result<SubvolumeId> {
+        let take = || self.snapshots.take(of, name, is_read_only, now);
+        let id = self.data.take(of, take)?;
+        if !is_read_only {
+            self.data.find_truncations()?;
+        }
+        Ok(id)
+    }
+
+    /// Deletes a snapshot, and what is staged of it.
+    pub(crate) fn delete_snapshot(&self, id: SubvolumeId) -> Result<()> {
+        self.snapshots.delete(id)?;
+        self.data.forget_subvolume(id);
+        Ok(())
+    }
+
+    /// Has the main subvolume be as a snapshot is.
+    pub(crate) fn roll_back(
+        &self,
+        to: SubvolumeId,
+        keep: Option<&[u8]>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let roll_back = || self.snapshots.roll_back(to, keep, now);
+        self.data.take(SubvolumeId::MAIN, roll_back)?;
+        self.data.find_truncations()
     }
 
     /// Writes everything and makes it durable. The volume stays usable.

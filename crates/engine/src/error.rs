@@ -141,7 +141,9 @@ pub enum Error {
     #[error("a read-only snapshot cannot be changed; take a writable one of it")]
     ReadOnlySnapshot,
     /// A snapshot of a volume that was made by a Persimmon without them.
-    #[error("this volume has no snapshots: it was made by an earlier Persimmon; copy it to a new one")]
+    #[error(
+        "this volume has no snapshots: it was made by an earlier Persimmon; copy it to a new one"
+    )]
     NoSnapshots,
     /// There is no snapshot with this name or number.
     #[error("there is no such snapshot; `persimmon snapshot list` shows those there are")]

@@ -33,6 +33,7 @@ mod reclaim;
 mod recovery;
 mod repair;
 mod scrub;
+mod snapshots;
 mod space;
 mod statistics;
 mod store;

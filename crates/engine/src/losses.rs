@@ -72,7 +72,7 @@ pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
     // The store of shared blocks precedes all files in the tree, so its losses are known before any file is visited.
     let mut lost_shared: BTreeMap<u64, (u64, ZoneId)> = BTreeMap::new();
     // Up to the first page that is lost.
-    let scanned = store.walk(.., lost, |(key, extent)| match (extent.addr(), &extent) {
+    let scanned = store.walk_stored(lost, |(key, extent)| match (extent.addr(), &extent) {
         (Some(addr), _) if key.ino == SHARED => {
             lost_shared.insert(key.item, (key.item + extent.blocks(), addr.zone()));
         }

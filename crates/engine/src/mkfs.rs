@@ -9,7 +9,7 @@ use persimmon_format::gate::FixedFields;
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{
-    FRAMES, MIRRORED, REQUIRED, SHARED_BLOCKS, SPLIT, VolumeIdentity,
+    FRAMES, MIRRORED, REQUIRED, SHARED_BLOCKS, SNAPSHOTS, SPLIT, VolumeIdentity,
 };
 use persimmon_format::{Addr, Compression, DeviceId, Key, Lsn};
 
@@ -61,7 +61,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         uuid: options.uuid,
         secret: options.secret,
         label: options.label.clone(),
-        incompatible: REQUIRED | FRAMES | SHARED_BLOCKS | split | mirrored,
+        incompatible: REQUIRED | FRAMES | SHARED_BLOCKS | SNAPSHOTS | split | mirrored,
         read_only_compatible: 0,
         compatible: 0,
         created_seconds: options.now.seconds,
@@ -115,7 +115,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         ..Inode::default()
     };
     let mut meta = engine.store.meta_mut();
-    meta.insert(&Key::inode(ROOT), &directory.encode());
+    meta.insert_stored(&Key::inode(ROOT), &directory.encode());
     meta.inodes = 1;
     drop(meta);
     engine.checkpoints.write()?;

@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::media::Media;
+use crate::meta::versions::Versions;
 use crate::meta::{Meta, extents};
 use crate::options::Options;
 use crate::recovery::check_counters;
@@ -88,7 +89,7 @@ impl Rebuild {
         };
         store.apply_unlogged(
             |meta| {
-                meta.ensure(&key)?;
+                meta.ensure_stored(&key)?;
                 extent
                     .as_ref()
                     .map_or(Ok(()), |extent| beside(meta, &key, extent).map(drop))
@@ -98,10 +99,13 @@ impl Rebuild {
                     Some(extent) => beside(meta, &key, extent)?,
                     None => 0,
                 };
-                let replaced = meta.insert(&key, value);
-                if key.kind == KeyKind::INODE && !replaced {
+                let replaced = meta.insert_stored(&key, value);
+                if key.kind == KeyKind::INODE && !replaced && !key.is_whiteout(value) {
                     meta.inodes += 1;
                     meta.numbers.made(key.ino);
+                }
+                if Versions::is_told_by(&key) {
+                    meta.versions.change(&key, Some(value))?;
                 }
                 if let Some(extent) = extent.as_ref().filter(|_| !replaced) {
                     extents::count_in(meta, &store.zones, extent, beside);
@@ -157,7 +161,7 @@ impl Rebuild {
 
 /// [`extents::beside`]; nothing where another extent is damaged, which is put back as it is. The repair that follows counts anew.
 fn beside(meta: &Meta, key: &Key, extent: &Extent) -> Result<u64> {
-    match extents::beside(meta, key.ino, key.item, extent) {
+    match extents::beside(meta, key.ino, key.version, key.item, extent) {
         Err(Error::ItemDamaged { .. }) => Ok(0),
         counted => counted,
     }

@@ -118,12 +118,12 @@ impl Repair<'_> {
 
     fn count_items(&self, counts: &mut Recount) -> Result<()> {
         let counted = |key: Key, value: &[u8]| match key.kind {
-            KeyKind::INODE => Some((key, None)),
+            KeyKind::INODE if !key.is_whiteout(value) => Some((key, None)),
             KeyKind::EXTENT => Extent::decode(value).ok().map(|extent| (key, Some(extent))),
             _ => None,
         };
         let mut frames = FrameTally::default();
-        self.0.store.walk(.., counted, |(key, item)| match item {
+        self.0.store.walk_stored(counted, |(key, item)| match item {
             None => counts.inodes += 1,
             Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
             Some(extent) => {

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::invariant::invariant;
 use crate::meta::extents::{self, Whereabouts};
 use crate::store::PageFaults;
+use crate::store::Walked;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::ZoneEvent;
 
@@ -253,26 +254,27 @@ impl Cleaner {
         zone: ZoneId,
         from: Bound<Key>,
     ) -> Result<(Vec<LiveExtent>, Option<Key>)> {
-        self.store.look(from, &.., |key: Key, value: &[u8]| {
-            if key.kind != KeyKind::EXTENT {
-                return None;
-            }
-            let frame = Extent::decode(value).ok()?;
-            let in_zone = frame.addr().is_some_and(|addr| addr.zone() == zone);
-            let (block, frame) = match frame {
-                Extent::Packed(part) => {
-                    let (start, _) = part.frame_at(key.item)?;
-                    (start, Extent::Packed(part.whole()))
+        self.store
+            .look(Walked::Stored, from, &.., |key: Key, value: &[u8]| {
+                if key.kind != KeyKind::EXTENT {
+                    return None;
                 }
-                frame => (key.item, frame),
-            };
-            in_zone.then_some(LiveExtent {
-                ino: key.ino,
-                block,
-                frame,
-                parts: Vec::new(),
+                let frame = Extent::decode(value).ok()?;
+                let in_zone = frame.addr().is_some_and(|addr| addr.zone() == zone);
+                let (block, frame) = match frame {
+                    Extent::Packed(part) => {
+                        let (start, _) = part.frame_at(key.item)?;
+                        (start, Extent::Packed(part.whole()))
+                    }
+                    frame => (key.item, frame),
+                };
+                in_zone.then_some(LiveExtent {
+                    ino: key.ino,
+                    block,
+                    frame,
+                    parts: Vec::new(),
+                })
             })
-        })
     }
 
     /// Has the next whole checkpoint write some pages elsewhere.

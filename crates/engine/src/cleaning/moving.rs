@@ -8,8 +8,8 @@ use persimmon_format::{Addr, Compression, Ino, checksum};
 
 use super::Cleaner;
 use crate::error::Result;
-use crate::meta::Transaction;
 use crate::meta::extents::{self, MappedExtent};
+use crate::meta::{Meta, Transaction};
 use crate::placement::{Compressed, Exchange, Places, Placing, packed_runs};
 use crate::statistics::add;
 use crate::zones::{Life, MovedFrom, Placed, Run, Stream};
@@ -228,7 +228,8 @@ impl Moving {
             Extent::Inline(_)
             | Extent::Reserved { .. }
             | Extent::Compressed(_)
-            | Extent::Shared { .. } => {}
+            | Extent::Shared { .. }
+            | Extent::Hole { .. } => {}
         }
     }
 
@@ -336,12 +337,24 @@ fn remap(tx: &mut Transaction<'_>, moves: &[Exchange]) -> Result<u64> {
         for live in tx.find(|meta| extents::still_there(meta, *ino, *block, from))? {
             let blocks = live.extent.blocks();
             moved += blocks;
-            tx.push(Op::Map {
-                ino: *ino,
-                block: live.block,
-                extent: to.part(live.block - block, blocks),
-            });
+            let extent = to.part(live.block - block, blocks);
+            tx.push(tx.find(|meta| Ok(moved_to(meta, *ino, &live, extent)))?);
         }
     }
     Ok(moved)
+}
+
+/// What maps a live extent to its new place, in the version whose it is.
+fn moved_to(meta: &Meta, ino: Ino, live: &MappedExtent, extent: Extent) -> Op {
+    let MappedExtent { block, version, .. } = *live;
+    if meta.versions.is_newest(ino, version) {
+        Op::Map { ino, block, extent }
+    } else {
+        Op::Move {
+            version,
+            ino,
+            block,
+            extent,
+        }
+    }
 }

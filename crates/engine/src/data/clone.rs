@@ -50,7 +50,7 @@ impl FileData {
     /// # Errors
     /// [`Error::NoSpace`]: the tree has no room. The files are changed as far as the answer says.
     pub fn clone_range(&self, range: &CloneRange, now: Timestamp) -> Result<u64> {
-        self.store.check_writable()?;
+        self.store.check_changeable(range.to)?;
         if !self.store.has_shared_blocks() || range.len == 0 {
             return Ok(0);
         }

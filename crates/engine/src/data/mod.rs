@@ -21,6 +21,7 @@ mod read_cache;
 mod read_plan;
 mod resize;
 mod seek;
+mod snapshot_fence;
 mod staged;
 mod sync;
 mod tails;
@@ -41,6 +42,7 @@ pub use files::InoMap;
 use journal_inline::Compressibility;
 use read_cache::ReadCache;
 pub use seek::Seek;
+use snapshot_fence::SnapshotFence;
 use tails::Tails;
 use truncations::Truncations;
 
@@ -58,6 +60,7 @@ pub(crate) struct FileData {
     /// Blocks out of compressed frames, for reads that do not use the other one.
     frame_cache: Option<ReadCache>,
     compressibility: Compressibility,
+    snapshot_fence: SnapshotFence,
 }
 
 impl FileData {
@@ -81,6 +84,7 @@ impl FileData {
             read_cache: ReadCache::new(options.read_cache_bytes_max),
             frame_cache: ReadCache::new(options.frame_cache_bytes_max),
             compressibility: Compressibility::default(),
+            snapshot_fence: SnapshotFence::default(),
         }
     }
 

@@ -387,7 +387,9 @@ impl FileData {
             zero_blocks(buf, offset, done, start);
             done = end;
             match &mapped.extent {
-                Extent::Reserved { .. } => zero_blocks(buf, offset, start, end),
+                Extent::Reserved { .. } | Extent::Hole { .. } => {
+                    zero_blocks(buf, offset, start, end);
+                }
                 Extent::Shared { at, .. } => {
                     let bug = format_args!("block {start}: shared block {at} was not looked up");
                     return Err(Error::item_damaged(ino, bug));

@@ -16,7 +16,7 @@ use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::invariant::{invariant, invariant_holds};
-use crate::meta::extents::MappedExtent;
+use crate::meta::extents::{self, MappedExtent};
 use crate::meta::{Intent, Transaction};
 
 /// Extents one record may remove.
@@ -32,7 +32,7 @@ const RECLAIM_OPS: usize = 6;
 impl FileData {
     /// Sets a file's size; what is beyond it is gone, what is new reads as zeros.
     pub fn truncate(&self, ino: Ino, size: u64, now: Timestamp) -> Result<()> {
-        self.store.check_writable()?;
+        self.store.check_changeable(ino)?;
         if size > OFFSET_MAX {
             return Err(Error::TooLarge);
         }
@@ -120,7 +120,11 @@ impl FileData {
         from: u64,
         to: u64,
     ) -> Result<bool> {
-        let extents = tx.extents(ino, from, to, EXTENTS_MAX)?;
+        // Of an inode that is gone there is nothing left but what the subvolume owns.
+        let extents = match tx.inode(ino)? {
+            Some(_) => tx.extents(ino, from, to, EXTENTS_MAX)?,
+            None => tx.find(|meta| extents::owned(meta, ino, from, to, EXTENTS_MAX))?,
+        };
         let Some(last) = extents.last() else {
             return Ok(false);
         };
@@ -194,7 +198,7 @@ impl FileData {
 
     /// Changes a file while nobody else does.
     fn change(&self, ino: Ino, f: impl FnOnce(&Change<'_>, &File) -> Result<()>) -> Result<()> {
-        self.store.check_writable()?;
+        self.store.check_changeable(ino)?;
         let file = self.load(ino)?;
         let changed = self
             .begin_change(ino, &file)
@@ -476,7 +480,7 @@ impl FileData {
     }
 
     /// Nothing of it is written any more.
-    fn drop_staged(&self, ino: Ino) {
+    pub(super) fn drop_staged(&self, ino: Ino) {
         if let Some(file) = self.files.get(ino) {
             let change = Change::begin(&file);
             let (excluded, mut staged) = change.exclude_write_back();
@@ -500,19 +504,17 @@ impl FileData {
     /// Adds to a transaction what frees an inode, or as much of that as one should hold.
     fn free_some(&self, tx: &mut Transaction<'_>, ino: Ino) -> Result<Freed> {
         let before = tx.len();
+        // Where a snapshot has the inode it goes first: then nothing of it has to be hidden.
+        let key = Key::inode(ino);
+        if tx.find(|meta| meta.is_below(&key))? && tx.get(&key)?.is_some() {
+            tx.delete(key);
+            return Ok(Freed::Part);
+        }
         if self.punch_some(tx, ino, 0, FILE_BLOCKS_END)? {
             return Ok(Freed::Part);
         }
-        let mut items = Vec::new();
-        tx.scan(Key::new(ino, KeyKind(0), 0), |key, _| {
-            if key.ino != ino || items.len() >= EXTENTS_MAX {
-                return Ok(std::ops::ControlFlow::Break(()));
-            }
-            if !matches!(key.kind, KeyKind::EXTENT | KeyKind::INODE) {
-                items.push(key);
-            }
-            Ok(std::ops::ControlFlow::Continue(()))
-        })?;
+        let is_other = |kind| !matches!(kind, KeyKind::EXTENT | KeyKind::INODE);
+        let items = tx.owned_items(ino, is_other, EXTENTS_MAX)?;
         let more = items.len() >= EXTENTS_MAX;
         items.into_iter().for_each(|key| tx.delete(key));
         if more {

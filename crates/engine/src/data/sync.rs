@@ -1,6 +1,6 @@
 //! Making a file, or everything, durable.
 
-use persimmon_format::Ino;
+use persimmon_format::{Ino, SubvolumeId};
 
 use super::FileData;
 use super::write_back::Mode;
@@ -17,6 +17,39 @@ impl FileData {
     /// Staged data of a file enters the history. Nothing is made durable.
     pub fn commit_file(&self, ino: Ino) -> Result<()> {
         self.write_back_file(ino, Mode::Background).map(|_| ())
+    }
+
+    /// Takes a snapshot, or changes of which the main subvolume is one: what is staged of a subvolume enters the history before, and nothing is
+    /// staged that takes no room.
+    pub(crate) fn take<R>(
+        &self,
+        subvolume: SubvolumeId,
+        take: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        self.snapshot_fence.take(|| {
+            self.commit_all(subvolume)?;
+            take()
+        })
+    }
+
+    fn commit_all(&self, subvolume: SubvolumeId) -> Result<()> {
+        for ino in self.files.all() {
+            if ino.subvolume() == subvolume {
+                self.commit_file(ino)?;
+                self.files.forget_if_clean(ino);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of a subvolume, which is gone, is written any more.
+    pub(crate) fn forget_subvolume(&self, subvolume: SubvolumeId) {
+        for ino in self.files.all() {
+            if ino.subvolume() == subvolume {
+                self.drop_staged(ino);
+                self.truncations.remove(ino);
+            }
+        }
     }
 
     /// Makes a file durable, with everything that happened before.

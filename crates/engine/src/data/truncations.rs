@@ -100,15 +100,20 @@ impl FileData {
     /// Finds the truncations that a crash interrupted.
     pub(crate) fn find_truncations(&self) -> Result<()> {
         let mut open = BTreeMap::new();
-        let first = Key::new(Key::GLOBAL, KeyKind::TRUNCATION, 0);
-        let end = Key::new(Key::GLOBAL, KeyKind::REFERENCES, 0);
         let truncation = |key: Key, value: &[u8]| {
             let keep = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-            Some((Ino(key.item), keep.unwrap_or(u64::MAX)))
+            let ino = Ino(key.item).of(key.ino.subvolume());
+            Some((ino, keep.unwrap_or(u64::MAX)))
         };
-        self.store.walk(first..end, truncation, |(ino, keep)| {
-            open.insert(ino, Unfinished { keep, failed: None });
-        })?;
+        let subvolumes = self.store.meta().versions.writable();
+        for subvolume in subvolumes {
+            let owner = Key::GLOBAL.of(subvolume);
+            let first = Key::new(owner, KeyKind::TRUNCATION, 0);
+            let end = Key::new(owner, KeyKind::REFERENCES, 0);
+            self.store.walk(first..end, truncation, |(ino, keep)| {
+                open.insert(ino, Unfinished { keep, failed: None });
+            })?;
+        }
         self.truncations.replace(open);
         Ok(())
     }

@@ -149,7 +149,7 @@ impl FileData {
         now: Timestamp,
         hint: Option<Lifetime>,
     ) -> Result<(u64, usize)> {
-        self.store.check_writable()?;
+        self.store.check_changeable(ino)?;
         let file = self.load(ino)?;
         let change = self.begin_change(ino, &file)?;
         let offset = change.size();
@@ -207,7 +207,7 @@ impl FileData {
         } = *writing;
         let mut old_blocks = OldBlocks::default();
         // What is known to be mapped of it: overwriting frees what it takes.
-        let mut mapped = Vec::new();
+        let mut mapped = Mapped::default();
         // Flushing what is staged and dirty gives space back once.
         let mut flushed = false;
         loop {
@@ -224,7 +224,7 @@ impl FileData {
                 self.check_changeable(ino, &staged)?;
                 if staged.version != old_blocks.version {
                     // What was mapped may be no more.
-                    mapped.clear();
+                    mapped.ranges.clear();
                     old_blocks = OldBlocks {
                         version: staged.version,
                         blocks: Vec::new(),
@@ -233,8 +233,10 @@ impl FileData {
                 let alone = staged.dirty_blocks() == 0;
                 let room = if has_room {
                     Grant::Promised
+                } else if self.snapshot_fence.is_since(mapped.moment) {
+                    Grant::Over(&mapped.ranges)
                 } else {
-                    Grant::Over(&mapped)
+                    Grant::Over(&[])
                 };
                 match self.try_stage(&mut staged, offset, bytes, &old_blocks, room) {
                     Ok(()) => {
@@ -327,34 +329,46 @@ impl FileData {
         first: u64,
         end: u64,
         flushed: &mut bool,
-    ) -> Result<Vec<(u64, u64)>> {
+    ) -> Result<Mapped> {
         if self.space.staged_blocks() > 0 && self.write_back()? {
-            return Ok(Vec::new());
+            return Ok(Mapped::default());
         }
-        let extents = self
-            .store
-            .view::<_, Error>(|view| view.extents(ino, first, end, usize::MAX))?;
+        let moment = self.snapshot_fence.moment();
         let takes_blocks = |mapped: &&MappedExtent| {
             matches!(
                 mapped.extent,
                 Extent::Frame { .. } | Extent::Reserved { .. }
             )
         };
-        let mapped = extents.iter().filter(takes_blocks);
-        let mapped: Vec<(u64, u64)> = mapped.map(|e| (e.block, e.end())).collect();
+        let ranges = self.store.view::<_, Error>(|view| {
+            let scope = view.find(|meta| Ok(meta.versions.at(ino)?.scope))?;
+            let extents = view.extents(ino, first, end, usize::MAX)?;
+            // What a snapshot has is not freed.
+            let owned = extents.iter().filter(|e| scope.owns(e.version));
+            let ranges = owned.filter(takes_blocks).map(|e| (e.block, e.end()));
+            Ok(ranges.collect())
+        })?;
+        let mapped = Mapped { moment, ranges };
         let (overwriting, new) = {
             let staged = file.lock();
-            let overwriting = mapped_blocks(&staged, &mapped, first, end);
+            let overwriting = mapped_blocks(&staged, &mapped.ranges, first, end);
             (overwriting, staged.new_blocks(first, end))
         };
         if self.space.has_room_over(new, overwriting) {
             return Ok(mapped);
         }
         if !std::mem::replace(flushed, true) && self.flush_reservations()? {
-            return Ok(Vec::new());
+            return Ok(Mapped::default());
         }
         Err(self.store.zones.no_space())
     }
+}
+
+/// Ranges of blocks that are mapped, and that only this subvolume has, as of a moment.
+#[derive(Default)]
+struct Mapped {
+    moment: u64,
+    ranges: Vec<(u64, u64)>,
 }
 
 /// How the blocks of a write have their room.

@@ -5,14 +5,15 @@ use persimmon_format::inode::Inode;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
-use super::{Meta, extents, sharing};
+use super::versions::Versions;
+use super::{Meta, extents, settle, sharing};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, panic_if};
 use crate::zones::Zones;
 
 /// Makes sure that [`apply`] finds all it needs in memory and intact.
 pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
-    let ensure_inode = |ino: Ino| {
+    let ensure_inode = |ino: Ino| -> Result<()> {
         meta.ensure(&Key::inode(ino))?;
         read_inode(meta, ino).map(drop)
     };
@@ -40,6 +41,13 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
                 ensure_inode(share.to)?;
                 sharing::ensure(meta, share)?;
             }
+            Op::Move {
+                version,
+                ino,
+                block,
+                extent,
+            } => extents::ensure_map_exactly(meta, *ino, *version, *block, extent)?,
+            Op::Settle(settle) => settle::ensure(meta, settle)?,
             Op::Lot { .. } => {}
         }
     }
@@ -57,17 +65,22 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
     for op in ops {
         match op {
             Op::Put { key, value } => {
-                let replaced = meta.insert(key, value);
-                if key.kind == KeyKind::INODE && !replaced {
-                    meta.inodes += 1;
-                    meta.numbers.made(key.ino);
+                let more = meta.put(key, value)?;
+                if key.kind == KeyKind::INODE {
+                    count_inodes(meta, more);
+                    meta.numbers.made(key.ino.plain());
+                }
+                if Versions::is_told_by(key) {
+                    meta.versions.change(key, Some(value))?;
                 }
             }
             Op::Delete { key } => {
-                let removed = meta.remove(key);
-                if key.kind == KeyKind::INODE && removed {
-                    // The footer says how many there are: it may be damaged. Only `statfs` tells of it.
-                    meta.inodes = meta.inodes.saturating_sub(1);
+                let more = meta.delete(key)?;
+                if key.kind == KeyKind::INODE {
+                    count_inodes(meta, more);
+                }
+                if Versions::is_told_by(key) {
+                    meta.versions.change(key, None)?;
                 }
             }
             Op::Map { ino, block, extent } => {
@@ -92,6 +105,16 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 grow(share.from, source);
                 grow(share.to, target);
             }
+            Op::Move {
+                version,
+                ino,
+                block,
+                extent,
+            } => extents::map_exactly(meta, zones, *ino, *version, *block, extent)?,
+            Op::Settle(settle) => {
+                let gone = settle::apply(meta, zones, settle)?;
+                count_inodes(meta, -gone);
+            }
             Op::Lot { end } => meta.numbers.take_lot(*end),
         }
         panic_if(Fault::PanicHalfWay);
@@ -99,7 +122,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
     for (ino, sectors) in grown.into_iter().filter(|(_, sectors)| *sectors != 0) {
         if let Some(mut inode) = read_inode(meta, ino)? {
             inode.sectors = inode.sectors.saturating_add_signed(sectors);
-            meta.insert(&Key::inode(ino), &inode.encode());
+            meta.put(&Key::inode(ino), &inode.encode())?;
         }
     }
     match meta.cache.fault() {
@@ -136,6 +159,10 @@ fn touch(meta: &mut Meta, ino: Ino, set: &Touch) -> Result<()> {
     inode.ctime = set.ctime.unwrap_or(inode.ctime);
     inode.atime = set.atime.unwrap_or(inode.atime);
     inode.mode = set.mode.unwrap_or(inode.mode);
-    meta.insert(&Key::inode(ino), &inode.encode());
-    Ok(())
+    meta.put(&Key::inode(ino), &inode.encode()).map(drop)
+}
+
+/// The footer says how many there are: it may be damaged. Only `statfs` tells of it.
+fn count_inodes(meta: &mut Meta, more: i64) {
+    meta.inodes = meta.inodes.saturating_add_signed(more);
 }

@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use persimmon_format::Ino;
 use persimmon_format::page::PAGE_SIZE;
+use persimmon_format::{Ino, VersionId};
 use persimmon_sync::Alarm;
 
 use crate::invariant::{invariant_holds, invariant_sub};
+
+/// A block of a file, in a version.
+pub(crate) type InlinePlace = (Ino, u64, VersionId);
 
 /// Which blocks of which files, in this order, and their compressed bytes. It follows the tree:
 /// who maps a compressed extent adds it, who takes it away removes it.
 #[derive(Debug, Default)]
 pub(crate) struct JournalInline {
-    blocks: BTreeMap<(Ino, u64), u16>,
+    blocks: BTreeMap<InlinePlace, u16>,
     bytes: u64,
     /// Bytes added since the last cut, with their keys: a replay has them all in the tree.
     journaled: u64,
@@ -31,16 +34,16 @@ impl JournalInline {
         self.alarm = alarm.clone();
     }
 
-    pub(super) fn add(&mut self, ino: Ino, block: u64, bytes: usize) {
+    pub(super) fn add(&mut self, place: InlinePlace, bytes: usize) {
         self.journaled += bytes as u64 + ITEM_BYTES;
-        let before = self.blocks.insert((ino, block), bytes as u16);
+        let before = self.blocks.insert(place, bytes as u16);
         self.bytes += bytes as u64;
         let before = u64::from(before.unwrap_or(0));
         invariant_sub!(self.alarm, self.bytes, before, "bytes inline");
     }
 
-    pub(super) fn remove(&mut self, ino: Ino, block: u64) {
-        let before = self.blocks.remove(&(ino, block));
+    pub(super) fn remove(&mut self, place: InlinePlace) {
+        let before = self.blocks.remove(&place);
         let before = u64::from(before.unwrap_or(0));
         invariant_sub!(self.alarm, self.bytes, before, "bytes inline");
         invariant_holds!(
@@ -78,7 +81,7 @@ impl JournalInline {
     }
 
     /// The next `count` of them, after one.
-    pub(crate) fn after(&self, after: Option<(Ino, u64)>, count: usize) -> Vec<(Ino, u64)> {
+    pub(crate) fn after(&self, after: Option<InlinePlace>, count: usize) -> Vec<InlinePlace> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.blocks.range((start, Bound::Unbounded));
         next.take(count).map(|(place, _)| *place).collect()
@@ -92,16 +95,22 @@ mod tests {
     #[test]
     fn bytes_follow_what_is_added_replaced_and_removed() {
         let mut inline = JournalInline::default();
-        inline.add(Ino(5), 7, 100);
-        inline.add(Ino(4), 9, 50);
-        inline.add(Ino(5), 7, 30);
-        inline.remove(Ino(5), 8);
+        inline.add((Ino(5), 7, VersionId(0)), 100);
+        inline.add((Ino(4), 9, VersionId(0)), 50);
+        inline.add((Ino(5), 7, VersionId(0)), 30);
+        inline.remove((Ino(5), 8, VersionId(0)));
         assert_eq!(inline.bytes(), 80);
-        assert_eq!(inline.after(None, 9), [(Ino(4), 9), (Ino(5), 7)]);
-        assert_eq!(inline.after(Some((Ino(4), 9)), 9), [(Ino(5), 7)]);
-        assert_eq!(inline.after(None, 1), [(Ino(4), 9)]);
-        inline.remove(Ino(5), 7);
-        inline.remove(Ino(4), 9);
+        assert_eq!(
+            inline.after(None, 9),
+            [(Ino(4), 9, VersionId(0)), (Ino(5), 7, VersionId(0))]
+        );
+        assert_eq!(
+            inline.after(Some((Ino(4), 9, VersionId(0))), 9),
+            [(Ino(5), 7, VersionId(0))]
+        );
+        assert_eq!(inline.after(None, 1), [(Ino(4), 9, VersionId(0))]);
+        inline.remove((Ino(5), 7, VersionId(0)));
+        inline.remove((Ino(4), 9, VersionId(0)));
         assert_eq!(inline.bytes(), 0);
         // What was packed is replayed all the same.
         assert_eq!(inline.replayed_pages(), 1);

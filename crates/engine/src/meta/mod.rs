@@ -8,6 +8,7 @@
 
 pub(crate) mod apply;
 pub mod cache;
+pub(crate) mod changes;
 mod error;
 pub(crate) mod extents;
 pub(crate) mod journal_inline;
@@ -15,10 +16,12 @@ pub(crate) mod mat;
 pub(crate) mod numbers;
 pub mod page;
 pub(crate) mod references;
+pub(crate) mod settle;
 pub(crate) mod sharing;
 pub(crate) mod store;
 pub(crate) mod transaction;
 pub mod tree;
+pub(crate) mod versions;
 
 use persimmon_format::{Key, Lsn, PageId};
 use persimmon_sync::Alarm;
@@ -32,6 +35,7 @@ use crate::error::Error;
 use journal_inline::JournalInline;
 use mat::Mat;
 use numbers::Numbers;
+use versions::Versions;
 
 /// The metadata of a volume, behind one lock: one writer or many readers, no I/O inside.
 pub(crate) struct Meta {
@@ -39,6 +43,7 @@ pub(crate) struct Meta {
     pub(crate) root: PageId,
     pub(crate) mat: Mat,
     pub(crate) numbers: Numbers,
+    pub(crate) versions: Versions,
     /// Inodes there are.
     pub(crate) inodes: u64,
     /// Blocks set aside by preallocation.
@@ -59,28 +64,18 @@ impl Meta {
         self.alarm = alarm.clone();
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Result<Option<&[u8]>, TreeError> {
-        tree::get(&self.cache, self.root, key)
-    }
-
-    pub(crate) fn insert(&mut self, key: &Key, value: &[u8]) -> bool {
+    /// Puts an item under this very key.
+    pub(crate) fn insert_stored(&mut self, key: &Key, value: &[u8]) -> bool {
         tree::insert(&mut self.cache, &mut self.root, key, value)
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) -> bool {
+    /// Removes the item under this very key.
+    pub(crate) fn remove_stored(&mut self, key: &Key) -> bool {
         tree::remove(&mut self.cache, &mut self.root, key)
     }
 
     pub(crate) fn is_in_dirty_leaf(&self, key: &Key) -> Result<bool, TreeError> {
         tree::is_in_dirty_leaf(&self.cache, self.root, key)
-    }
-
-    pub(crate) fn ensure(&self, key: &Key) -> Result<(), TreeError> {
-        tree::ensure_resident(&self.cache, self.root, key)
-    }
-
-    pub(crate) fn ensure_around(&self, key: &Key) -> Result<(), TreeError> {
-        tree::ensure_around(&self.cache, self.root, key)
     }
 }
 

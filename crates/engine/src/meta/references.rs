@@ -47,10 +47,10 @@ fn overlapping(meta: &Meta, from: u64, to: u64) -> Result<Vec<Counted>> {
 
 /// Makes sure that [`add`] and [`drop`] find all they need in memory and intact.
 pub(crate) fn ensure(meta: &Meta, from: u64, to: u64) -> Result<()> {
-    meta.ensure_around(&Key::references(from))?;
-    meta.ensure_around(&Key::references(to))?;
+    meta.ensure_stored(&Key::references(from))?;
+    meta.ensure_stored(&Key::references(to))?;
     for counted in overlapping(meta, from, to)? {
-        meta.ensure(&Key::references(counted.from))?;
+        meta.ensure_stored(&Key::references(counted.from))?;
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn change(
     for counted in overlapping(meta, from, to)? {
         let (start, end) = (counted.from.max(from), counted.to.min(to));
         put_or_note(meta, (done, start), new(1), &mut orphaned);
-        meta.remove(&Key::references(counted.from));
+        meta.remove_stored(&Key::references(counted.from));
         put(meta, (counted.from, start), counted.count);
         put_or_note(meta, (start, end), new(counted.count), &mut orphaned);
         put(meta, (end, counted.to), counted.count);
@@ -99,6 +99,6 @@ fn put(meta: &mut Meta, (from, to): (u64, u64), count: u32) {
     if from < to && count > 1 {
         let blocks = (to - from) as u32;
         let value = References { blocks, count }.encode();
-        meta.insert(&Key::references(from), &value);
+        meta.insert_stored(&Key::references(from), &value);
     }
 }

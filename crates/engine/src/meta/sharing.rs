@@ -25,7 +25,10 @@ pub(crate) fn may_be_shared(extent: &Extent) -> bool {
     match extent {
         Extent::Frame { .. } | Extent::Shared { .. } => true,
         Extent::Packed(packed) => !packed.is_short(),
-        Extent::Inline(_) | Extent::Compressed(_) | Extent::Reserved { .. } => false,
+        Extent::Inline(_)
+        | Extent::Compressed(_)
+        | Extent::Reserved { .. }
+        | Extent::Hole { .. } => false,
     }
 }
 
@@ -59,10 +62,19 @@ fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
             Extent::Shared { .. } => {}
             Extent::Frame { .. } => moved.push(mapped),
             Extent::Packed(packed) => {
-                let parts = extents::parts_of(meta, share.from, mapped.block, packed)?;
-                moved.extend(parts);
+                let ino = share.from.plain();
+                moved.extend(extents::parts_of(
+                    meta,
+                    ino,
+                    mapped.version,
+                    mapped.block,
+                    packed,
+                )?);
             }
-            Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => {
+            Extent::Inline(_)
+            | Extent::Reserved { .. }
+            | Extent::Compressed(_)
+            | Extent::Hole { .. } => {
                 return Err(Error::Inconsistent(format!(
                     "inode {}: a record shares block {}, which cannot be",
                     share.from, mapped.block
@@ -81,7 +93,8 @@ pub(crate) fn ensure(meta: &Meta, share: &Share) -> Result<()> {
     extents::ensure(meta, share.to, share.to_block, share.target_end())?;
     for mapped in to_move(meta, share)? {
         let place = place_of(share, mapped.block)?;
-        meta.ensure_around(&Key::extent(share.from, mapped.block))?;
+        let key = Key::extent(share.from.plain(), mapped.block);
+        meta.ensure_stored(&key.at(mapped.version))?;
         extents::ensure(meta, SHARED, place, place + mapped.extent.blocks())?;
         references::ensure(meta, place, place + mapped.extent.blocks())?;
     }
@@ -114,7 +127,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i6
         };
         references::add(meta, at, at + u64::from(blocks))?;
         let block = share.to_block + (start - share.from_block);
-        target += extents::put_shared(meta, share.to, block, &part);
+        target += extents::put_shared(meta, zones, share.to, block, &part)?;
     }
     Ok((source, target))
 }

@@ -6,7 +6,7 @@ use std::ops::{Bound, ControlFlow, Deref};
 
 use persimmon_format::inode::Inode;
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::{Ino, Key, KeyKind, PageId, VolumeKey};
+use persimmon_format::{Ino, Key, KeyKind, PageId, SubvolumeId, VersionId, VolumeKey};
 
 use super::apply::decode_inode;
 use super::extents::{self, MappedExtent};
@@ -86,6 +86,70 @@ impl<'a> View<'a> {
         from: Bound<Key>,
         mut visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        if self.meta.versions.is_plain() {
+            return self.scan_stored(from, visit);
+        }
+        let (Bound::Included(first) | Bound::Excluded(first)) = from else {
+            return self.scan_from(Bound::Included(Key::new(Key::GLOBAL, KeyKind(0), 0)), visit);
+        };
+        let subvolume = first.ino.subvolume();
+        let scope = self.find(|meta| meta.versions.scope(subvolume))?;
+        let stored = |key: Key, version| Key {
+            ino: key.ino.plain(),
+            ..key.at(version)
+        };
+        let from = match from {
+            Bound::Excluded(key) => Bound::Excluded(stored(key, VersionId(u32::MAX))),
+            _ => Bound::Included(stored(first, VersionId(0))),
+        };
+        // Of the items at one place the last one that is shown.
+        let mut shown: Option<(Key, &'a [u8])> = None;
+        let visit = &mut visit;
+        let mut show = |item: Option<(Key, &'a [u8])>| match item {
+            Some((key, value)) if !key.is_whiteout(value) => {
+                let ino = key.ino.of(subvolume);
+                visit(
+                    Key {
+                        ino,
+                        ..key.at(VersionId(0))
+                    },
+                    value,
+                )
+            }
+            _ => Ok(ControlFlow::Continue(())),
+        };
+        let mut ended = false;
+        self.scan_stored(from, |key, value| {
+            // What belongs to no subvolume is behind all inodes.
+            if key.ino != key.ino.plain() {
+                return Ok(ControlFlow::Break(()));
+            }
+            let same = shown.is_some_and(|(before, _)| before.at(key.version) == key);
+            if !same && show(shown.take())?.is_break() {
+                ended = true;
+                return Ok(ControlFlow::Break(()));
+            }
+            let is_shown = match key.is_unversioned() {
+                true => subvolume == SubvolumeId::MAIN,
+                false => scope.shows(key.version),
+            };
+            if is_shown {
+                shown = Some((key, value));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if !ended {
+            let _ = show(shown)?;
+        }
+        Ok(())
+    }
+
+    /// The same of the items of all versions, under the keys that they have.
+    pub(crate) fn scan_stored(
+        &self,
+        from: Bound<Key>,
+        mut visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         for item in tree::range(&self.meta.cache, self.meta.root, (from, Bound::Unbounded)) {
             let (key, value) = self.note(item)?;
             if visit(key, value)?.is_break() {
@@ -93,6 +157,30 @@ impl<'a> View<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Keys of an inode, of some kinds, under which the subvolume owns an item that is no whiteout: at most `limit` of them.
+    pub(crate) fn owned_items(
+        &self,
+        ino: Ino,
+        is_wanted: impl Fn(KeyKind) -> bool,
+        limit: usize,
+    ) -> Result<Vec<Key>> {
+        let at = self.find(|meta| meta.versions.at(ino))?;
+        let mut keys: Vec<Key> = Vec::new();
+        let first = Key::new(at.ino, KeyKind(0), 0);
+        self.scan_stored(Bound::Included(first), |key, value| {
+            if key.ino != at.ino || keys.len() >= limit {
+                return Ok(ControlFlow::Break(()));
+            }
+            let is_owned = at.scope.owns(key.version) && !key.is_whiteout(value);
+            if is_owned && is_wanted(key.kind) {
+                keys.push(Key::new(ino, key.kind, key.item));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        keys.dedup();
+        Ok(keys)
     }
 
     pub(crate) fn extents(

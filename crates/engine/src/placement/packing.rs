@@ -15,6 +15,7 @@ use super::placing::{Places, Placing};
 use crate::error::{Error, Result};
 use crate::invariant::invariant_holds;
 use crate::meta::extents;
+use crate::meta::journal_inline::InlinePlace;
 use crate::zones::{Placed, Run, Stream};
 
 /// Blocks of a packed run.
@@ -87,30 +88,34 @@ impl Placement {
         packed
     }
 
-    fn pack_places(&self, places: &[(Ino, u64)], pages_max: &mut usize, all: bool) -> Result<u64> {
+    fn pack_places(&self, places: &[InlinePlace], pages_max: &mut usize, all: bool) -> Result<u64> {
         let (unpacked, pages_left) = self.store.view::<_, Error>(|view| {
             let mut unpacked: Vec<(Option<u8>, Compressed)> = Vec::with_capacity(places.len());
             let mut pages_left = *pages_max;
-            for (ino, block) in places {
-                let key = Key::extent(*ino, *block);
+            for (ino, block, version) in places {
+                // Of a block that waits in several versions one is packed at a time.
+                let before: Option<&(_, Compressed)> = unpacked.last();
+                if before.is_some_and(|(_, before)| (before.ino, before.block) == (*ino, *block)) {
+                    continue;
+                }
+                let key = Key::extent(*ino, *block).at(*version);
                 if !view.find(|meta| Ok(meta.is_in_dirty_leaf(&key)?))? {
                     let Some(left) = pages_left.checked_sub(1) else {
                         continue;
                     };
                     pages_left = left;
                 }
-                let extents = match view.extents(*ino, *block, block + 1, 1) {
+                let found = view.find(|meta| {
+                    // Nor where what is beside it is damaged, which an exchange needs.
+                    extents::ensure_exactly(meta, *ino, *version, *block, block + 1)?;
+                    extents::exactly(meta, *ino, *version, *block)
+                });
+                let extent = match found {
                     // It stays as it is; others are packed.
                     Err(Error::ItemDamaged { .. }) => continue,
-                    extents => extents?,
+                    found => found?,
                 };
-                // Nor where what is beside it is damaged, which an exchange needs.
-                match view.find(|meta| extents::ensure(meta, *ino, *block, block + 1)) {
-                    Err(Error::ItemDamaged { .. }) => continue,
-                    ensured => ensured?,
-                }
-                let mapped = extents.into_iter().next_back();
-                let Some(Extent::Compressed(bytes)) = mapped.map(|mapped| mapped.extent) else {
+                let Some(Extent::Compressed(bytes)) = extent else {
                     continue;
                 };
                 let inode = match view.inode(*ino) {
@@ -170,9 +175,13 @@ impl Placement {
         self.store.apply_unlogged(
             |meta| {
                 changes.iter().try_for_each(|change| {
-                    meta.ensure(&Key::inode(change.ino))?;
-                    let end = change.block + change.from.blocks();
-                    extents::ensure(meta, change.ino, change.block, end)
+                    let Exchange {
+                        ino,
+                        block,
+                        from,
+                        to,
+                    } = change;
+                    extents::ensure_exchange(meta, *ino, *block, from, to)
                 })
             },
             |meta| {

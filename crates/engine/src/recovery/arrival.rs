@@ -35,7 +35,7 @@ impl Arrival<'_> {
     /// that be known: to take it for missing would cut off what may have been acknowledged.
     pub(crate) fn of(&self, ops: &[Op]) -> Result<bool> {
         for op in ops {
-            let Op::Map { extent, .. } = op else {
+            let (Op::Map { extent, .. } | Op::Move { extent, .. }) = op else {
                 continue;
             };
             let arrived = match extent {
@@ -53,7 +53,8 @@ impl Arrival<'_> {
                 Extent::Inline(_)
                 | Extent::Reserved { .. }
                 | Extent::Compressed(_)
-                | Extent::Shared { .. } => true,
+                | Extent::Shared { .. }
+                | Extent::Hole { .. } => true,
             };
             if !arrived {
                 return Ok(false);

@@ -114,10 +114,39 @@ fn apply_record(
     Ok(lost)
 }
 
+/// Reads the table of versions as the checkpoint has it. Where that cannot be it is taken for empty: what was never changed since a snapshot can
+/// be read then, and the volume is read-only. Returns how many tables are lost.
+pub(super) fn read_versions(
+    target: &ReplayTarget<'_>,
+    media: &Media,
+    meta: &mut Meta,
+) -> Result<u64> {
+    loop {
+        let id = match meta.read_versions() {
+            Ok(()) => return Ok(0),
+            Err(Error::PageMissing(id)) => id,
+            Err(error) => return lost_versions(error),
+        };
+        if let Err(error) = fetch(media, target.key, meta, id) {
+            return lost_versions(error);
+        }
+    }
+}
+
+fn lost_versions(error: Error) -> Result<u64> {
+    match error {
+        Error::Damaged { .. } | Error::Inconsistent(_) | Error::Device(_) => {
+            tracing::error!(%error, "the table of snapshots cannot be read");
+            Ok(1)
+        }
+        error => Err(error),
+    }
+}
+
 /// Zones that records refer to hold data.
 fn adopt(zones: &Zones, ops: &[Op]) {
     for op in ops {
-        if let Op::Map { extent, .. } = op
+        if let Op::Map { extent, .. } | Op::Move { extent, .. } = op
             && let Some(addr) = extent.addr()
         {
             zones.adopt(addr.zone());

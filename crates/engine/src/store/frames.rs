@@ -1,6 +1,6 @@
-//! Which compressed frames and shared blocks a volume takes.
+//! What a volume takes, by its features.
 
-use persimmon_format::zone_header::{FRAMES, SHARED_BLOCKS};
+use persimmon_format::zone_header::{FRAMES, SHARED_BLOCKS, SNAPSHOTS};
 use persimmon_format::{extent, packed};
 
 use super::Store;
@@ -20,6 +20,11 @@ impl Store {
     /// Whether files may share blocks.
     pub(crate) fn has_shared_blocks(&self) -> bool {
         self.identity.incompatible & SHARED_BLOCKS != 0
+    }
+
+    /// Whether there may be snapshots.
+    pub(crate) fn has_snapshots(&self) -> bool {
+        self.identity.incompatible & SNAPSHOTS != 0
     }
 
     /// Blocks of the longest run: it goes to the device in one append.

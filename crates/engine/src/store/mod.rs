@@ -10,7 +10,7 @@ use persimmon_sync::{
 
 use persimmon_format::record::Op;
 use persimmon_format::zone_header::VolumeIdentity;
-use persimmon_format::{Lsn, VolumeKey};
+use persimmon_format::{Ino, Lsn, SubvolumeId, VolumeKey};
 
 mod activity;
 mod change_counts;
@@ -29,7 +29,7 @@ use crate::invariant::{self, invariant, invariant_holds, why_stopped};
 use crate::log::Log;
 use crate::log::writer::LogInit;
 use crate::media::Media;
-use crate::meta::{Meta, Transaction, View, apply};
+use crate::meta::{Meta, Transaction, View, apply, changes};
 use crate::options::Options;
 use crate::zones::Zones;
 use crate::zones::locked::must_hold_none;
@@ -40,6 +40,7 @@ pub(crate) use on_device::OnDevice;
 pub(crate) use page_faults::PageFaults;
 pub use standing::Standing;
 pub(crate) use tuned::Tuned;
+pub(crate) use walk::Walked;
 
 /// See the module.
 pub(crate) struct Store {
@@ -185,6 +186,17 @@ impl Store {
         }
     }
 
+    /// Whether the volume takes changes, and the subvolume of this inode.
+    pub(crate) fn check_changeable(&self, ino: Ino) -> Result<()> {
+        self.check_writable()?;
+        if ino.subvolume() != SubvolumeId::MAIN
+            && self.meta().versions.scope(ino.subvolume())?.is_read_only
+        {
+            return Err(Error::ReadOnlySnapshot);
+        }
+        Ok(())
+    }
+
     #[cold]
     fn why_read_only(&self) -> Error {
         if self.options.read_only {
@@ -269,7 +281,7 @@ impl Store {
                         let record = self.take_numbers(&mut meta, below)?;
                         return Ok(Changed::NeedsNumbers(record));
                     }
-                    (Ok(result), _) => match self.apply(&mut meta, &ops) {
+                    (Ok(result), _) => match self.complete(&mut meta, &mut ops) {
                         Ok(()) if ops.is_empty() => {
                             return Ok(Changed::Done(result, self.log.last_lsn()));
                         }
@@ -375,6 +387,22 @@ impl Store {
             };
             page_faults.fetch(missing)?;
         }
+    }
+
+    /// Applies operations, with what is to be told of them.
+    fn complete(&self, meta: &mut Meta, ops: &mut Vec<Op>) -> Result<()> {
+        let told = changes::told(meta, ops)?;
+        ops.splice(0..0, told);
+        for ino in ops.iter().filter_map(Op::ino) {
+            if meta
+                .versions
+                .scope(ino.subvolume())
+                .is_ok_and(|scope| scope.is_read_only)
+            {
+                return Err(Error::ReadOnlySnapshot);
+            }
+        }
+        self.apply(meta, ops)
     }
 
     fn apply(&self, meta: &mut Meta, ops: &[Op]) -> Result<()> {

@@ -14,6 +14,15 @@ use crate::meta::View;
 /// Items looked at under one hold of the lock.
 const ITEMS: usize = 1024;
 
+/// What a walk looks at.
+#[derive(Clone, Copy)]
+pub(crate) enum Walked {
+    /// What the subvolume of its first key shows, under that subvolume's keys.
+    Shown,
+    /// The items of all versions, under the keys that they have.
+    Stored,
+}
+
 impl Store {
     /// Looks at each item in a range of keys, in order, and hands on what `pick` makes of it. `pick` runs under the lock,
     /// once for each item; `visit` runs without it. Ends at the first page that cannot be read. Items that come or go
@@ -30,6 +39,23 @@ impl Store {
         })
     }
 
+    /// The same of all items of all versions.
+    pub(crate) fn walk_stored<T>(
+        &self,
+        mut pick: impl FnMut(Key, &[u8]) -> Option<T>,
+        mut visit: impl FnMut(T),
+    ) -> Result<()> {
+        let mut from = Bound::Unbounded;
+        loop {
+            let (picked, last) = self.look(Walked::Stored, from, &.., &mut pick)?;
+            picked.into_iter().for_each(&mut visit);
+            match last {
+                Some(key) => from = Bound::Excluded(key),
+                None => return Ok(()),
+            }
+        }
+    }
+
     /// [`Store::walk`] until `visit` breaks. Holds no more in memory than what `pick` makes of 1,024 items.
     pub fn walk_while<T>(
         &self,
@@ -39,7 +65,7 @@ impl Store {
     ) -> Result<()> {
         let mut from = keys.start_bound().cloned();
         loop {
-            let (picked, last) = self.look(from, &keys, &mut pick)?;
+            let (picked, last) = self.look(Walked::Shown, from, &keys, &mut pick)?;
             if picked.into_iter().any(|item| visit(item).is_break()) {
                 return Ok(());
             }
@@ -54,6 +80,7 @@ impl Store {
     /// behind it.
     pub(crate) fn look<T>(
         &self,
+        walked: Walked,
         from: Bound<Key>,
         keys: &impl RangeBounds<Key>,
         mut pick: impl FnMut(Key, &[u8]) -> Option<T>,
@@ -65,7 +92,7 @@ impl Store {
             let (result, missing) = {
                 let meta = self.meta();
                 let view = View::new(&meta, &self.key);
-                let result = view.scan_from(from, |key, value| {
+                let visit = |key, value: &[u8]| {
                     if !keys.contains(&key) {
                         last = None;
                         return Ok(ControlFlow::Break(()));
@@ -78,7 +105,11 @@ impl Store {
                     } else {
                         ControlFlow::Break(())
                     })
-                });
+                };
+                let result = match walked {
+                    Walked::Shown => view.scan_from(from, visit),
+                    Walked::Stored => view.scan_stored(from, visit),
+                };
                 (result, view.missing())
             };
             match (result, missing) {

@@ -27,13 +27,16 @@ impl Volume {
 
     /// Inodes without a name, left by a crash or still open.
     pub fn orphans(&self) -> Result<Vec<Ino>> {
-        let first = Key::new(Key::GLOBAL, KeyKind::ORPHAN, 0);
-        let end = Key::new(Key::GLOBAL, KeyKind::TRUNCATION, 0);
         let mut orphans = Vec::new();
-        let orphan = |key: Key, _: &[u8]| Some(Ino(key.item));
-        self.engine
-            .store
-            .walk(first..end, orphan, |ino| orphans.push(ino))?;
+        let orphan = |key: Key, _: &[u8]| Some(Ino(key.item).of(key.ino.subvolume()));
+        let store = &self.engine.store;
+        let subvolumes = store.meta().versions.writable();
+        for subvolume in subvolumes {
+            let owner = Key::GLOBAL.of(subvolume);
+            let first = Key::new(owner, KeyKind::ORPHAN, 0);
+            let end = Key::new(owner, KeyKind::TRUNCATION, 0);
+            store.walk(first..end, orphan, |ino| orphans.push(ino))?;
+        }
         Ok(orphans)
     }
 

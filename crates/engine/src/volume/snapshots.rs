@@ -25,7 +25,15 @@ impl Volume {
     /// All snapshots, by their numbers. Reads nothing.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        todo!()
+        let all = self.engine.snapshots.list().into_iter();
+        all.map(|(id, snapshot)| Snapshot {
+            id,
+            name: snapshot.name,
+            is_read_only: snapshot.is_read_only,
+            origin: snapshot.origin,
+            created: snapshot.created,
+        })
+        .collect()
     }
 
     /// Takes a snapshot of a subvolume, the main one or another snapshot: what was written to it before is in it. Takes as long as what is
@@ -41,42 +49,37 @@ impl Volume {
     /// [`Error::NoSuchSnapshot`]: crate::Error::NoSuchSnapshot
     pub fn take_snapshot(
         &self,
-        _of: SubvolumeId,
-        _name: &[u8],
-        _is_read_only: bool,
-        _now: Timestamp,
+        of: SubvolumeId,
+        name: &[u8],
+        is_read_only: bool,
+        now: Timestamp,
     ) -> Result<SubvolumeId> {
-        todo!()
+        self.engine.take_snapshot(of, name, is_read_only, now)
     }
 
     /// Deletes a snapshot. It is gone at once, and what it alone held is freed in the background ([`Task::Settle`](crate::Task::Settle)).
-    pub fn delete_snapshot(&self, _id: SubvolumeId) -> Result<()> {
-        todo!()
+    pub fn delete_snapshot(&self, id: SubvolumeId) -> Result<()> {
+        self.engine.delete_snapshot(id)
     }
 
     /// Gives a snapshot another name.
-    pub fn rename_snapshot(&self, _id: SubvolumeId, _name: &[u8]) -> Result<()> {
-        todo!()
+    pub fn rename_snapshot(&self, id: SubvolumeId, name: &[u8]) -> Result<()> {
+        self.engine.snapshots.rename(id, name)
     }
 
-    /// Has the main subvolume be as a snapshot is. What it was is deleted, or becomes a snapshot with the name `keep`. Nobody may have anything
-    /// open in it.
-    pub fn roll_back(
-        &self,
-        _to: SubvolumeId,
-        _keep: Option<&[u8]>,
-        _now: Timestamp,
-    ) -> Result<()> {
-        todo!()
+    /// Has the main subvolume be as a snapshot is. What it was is deleted, or becomes a snapshot with the name `keep`. For a volume that was
+    /// just opened: nobody may have looked at anything in it.
+    pub fn roll_back(&self, to: SubvolumeId, keep: Option<&[u8]>, now: Timestamp) -> Result<()> {
+        self.engine.roll_back(to, keep, now)
     }
 
     /// Inodes that may differ between two subvolumes, by their numbers, without a subvolume: each that does is among them.
-    pub fn snapshot_changes(&self, _from: SubvolumeId, _to: SubvolumeId) -> Result<Vec<Ino>> {
-        todo!()
+    pub fn snapshot_changes(&self, from: SubvolumeId, to: SubvolumeId) -> Result<Vec<Ino>> {
+        self.engine.snapshots.changes_between(from, to)
     }
 
     /// Bytes on the device that are freed when this snapshot alone is deleted.
-    pub fn snapshot_space(&self, _id: SubvolumeId) -> Result<u64> {
-        todo!()
+    pub fn snapshot_space(&self, id: SubvolumeId) -> Result<u64> {
+        Ok(self.engine.snapshots.space(id)?.bytes() as u64)
     }
 }

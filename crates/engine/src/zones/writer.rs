@@ -93,7 +93,7 @@ impl PackedFrame {
             zone_block: packed.addr.block(),
             unit: packed.unit,
             frame: self.frame,
-            ino: self.ino,
+            ino: self.ino.plain(),
             file_block: self.file_block,
         }
     }
@@ -201,7 +201,7 @@ impl Run {
         if !self.crcs.is_empty() {
             summary.push(&SummaryEntry {
                 zone_block,
-                ino: self.ino,
+                ino: self.ino.plain(),
                 file_block: self.file_block,
                 crcs: self.crcs.clone(),
             });

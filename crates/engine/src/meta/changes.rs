@@ -1,0 +1,77 @@
+//! What versions change of older inodes: kept beside them, so that it can be found without a search of the whole tree.
+
+use std::collections::BTreeMap;
+
+use persimmon_format::record::Op;
+use persimmon_format::version::{ChangedRange, Changes};
+use persimmon_format::{Ino, Key, KeyKind, VersionId};
+
+use super::Meta;
+use crate::error::{Error, Result};
+
+/// What operations change: inodes, and parts of them.
+fn changed(ops: &[Op]) -> impl Iterator<Item = (Ino, ChangedRange)> {
+    let range = |kind, first, last| ChangedRange { kind, first, last };
+    let blocks = move |from: u64, to: u64| range(KeyKind::EXTENT, from, to.saturating_sub(1));
+    let inode = range(KeyKind::INODE, 0, 0);
+    ops.iter().filter_map(move |op| match op {
+        Op::Put { key, .. } | Op::Delete { key } if key.is_unversioned() => None,
+        // Numbers of new inodes follow each other: one range has all of them.
+        Op::Put { key, .. } | Op::Delete { key }
+            if matches!(key.kind, KeyKind::ORPHAN | KeyKind::TRUNCATION) =>
+        {
+            Some((key.ino, range(key.kind, 0, u64::MAX)))
+        }
+        Op::Put { key, .. } | Op::Delete { key } => {
+            Some((key.ino, range(key.kind, key.item, key.item)))
+        }
+        Op::Map { ino, block, extent } => Some((*ino, blocks(*block, block + extent.blocks()))),
+        Op::Splice { ino, block, .. } => Some((*ino, blocks(*block, block + 1))),
+        Op::Punch { ino, from, to } => Some((*ino, blocks(*from, *to))),
+        Op::Touch { ino, .. } => Some((*ino, inode)),
+        // Its source has other extents then, of the versions whose they were.
+        Op::Share(share) => Some((share.to, blocks(share.to_block, share.target_end()))),
+        Op::Move { .. } | Op::Settle(_) | Op::Lot { .. } => None,
+    })
+}
+
+/// What a version is known to change of an inode.
+pub(crate) fn known(meta: &Meta, key: &Key) -> Result<Changes> {
+    let value = meta.get(key)?;
+    let decoded = value.map(Changes::decode).transpose();
+    let decoded = decoded.map_err(|e| Error::Inconsistent(format!("changes of a version: {e}")))?;
+    Ok(decoded.unwrap_or_default())
+}
+
+/// What has to be put in a record of these operations, for all that they change to be known.
+pub(crate) fn told(meta: &Meta, ops: &[Op]) -> Result<Vec<Op>> {
+    if meta.versions.is_plain() {
+        return Ok(Vec::new());
+    }
+    let mut told: BTreeMap<(VersionId, Ino), (bool, Changes)> = BTreeMap::new();
+    for (ino, range) in changed(ops) {
+        let at = meta.versions.at(ino)?;
+        if !at.scope.has_parent || at.ino.0 >= at.scope.first_ino {
+            continue;
+        }
+        let entry = match told.entry((at.scope.number, at.ino)) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let key = Key::changes(at.scope.number, at.ino);
+                let is_new = meta.get(&key)?.is_none();
+                entry.insert((is_new, known(meta, &key)?))
+            }
+        };
+        if !entry.1.covers(range) {
+            entry.1.add(range);
+            entry.0 = true;
+        }
+    }
+    let puts = told.into_iter().filter(|(_, (is_changed, _))| *is_changed);
+    Ok(puts
+        .map(|((number, ino), (_, changes))| Op::Put {
+            key: Key::changes(number, ino),
+            value: changes.encode(),
+        })
+        .collect())
+}

@@ -1,0 +1,628 @@
+//! Versions: which items of the tree a subvolume shows, and which are its own.
+//!
+//! From above, a key has its inode's subvolume in the inode's number, and no version: it says a place. Here it is found out which item of
+//! those at the place in the tree, one for each version that changed it, the subvolume shows. The table follows the items that tell of
+//! subvolumes and versions. While there are none, a place has one item, and nothing is looked for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use persimmon_format::inode::Timestamp;
+use persimmon_format::version::{ABSORBED_RANGES_MAX, NumberRange, Subvolume, Version};
+use persimmon_format::{Ino, Key, KeyKind, SubvolumeId, VersionId};
+
+use super::{Meta, tree};
+use crate::error::{Error, Result};
+
+/// Numbers of versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Numbers(Vec<NumberRange>);
+
+impl Numbers {
+    fn contains(&self, number: VersionId) -> bool {
+        let behind = self.0.partition_point(|(first, _)| *first <= number.0);
+        let range = behind.checked_sub(1).and_then(|at| self.0.get(at));
+        range.is_some_and(|(_, last)| number.0 <= *last)
+    }
+
+    /// Of ranges in any order; neighbours become one.
+    fn of(mut ranges: Vec<NumberRange>) -> Numbers {
+        ranges.sort_unstable();
+        let mut joined: Vec<NumberRange> = Vec::with_capacity(ranges.len());
+        for (first, last) in ranges {
+            match joined.last_mut() {
+                Some(before) if first <= before.1.saturating_add(1) => {
+                    before.1 = before.1.max(last);
+                }
+                _ => joined.push((first, last)),
+            }
+        }
+        Numbers(joined)
+    }
+}
+
+/// What a version shows and owns.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// New items have this number: no other that it shows is greater.
+    pub(crate) number: VersionId,
+    shows: Numbers,
+    owns: Numbers,
+    below: Numbers,
+    /// There is something that it shows and does not own.
+    pub(crate) has_parent: bool,
+    pub(crate) is_read_only: bool,
+    pub(crate) is_discarded: bool,
+    /// Older inodes than this one were not made in it.
+    pub(crate) first_ino: u64,
+}
+
+impl Scope {
+    /// Of items without a version, and of a volume with one.
+    fn only(number: VersionId) -> Scope {
+        let numbers = Numbers(vec![(number.0, number.0)]);
+        Scope {
+            number,
+            shows: numbers.clone(),
+            owns: numbers,
+            ..Scope::default()
+        }
+    }
+
+    pub(crate) fn shows(&self, number: VersionId) -> bool {
+        self.shows.contains(number)
+    }
+
+    pub(crate) fn owns(&self, number: VersionId) -> bool {
+        self.owns.contains(number)
+    }
+
+    /// Whether its parent shows items of this version.
+    pub(crate) fn shows_below(&self, number: VersionId) -> bool {
+        self.below.contains(number)
+    }
+
+    /// All versions that it owns.
+    pub(crate) fn owned(&self) -> &[NumberRange] {
+        &self.owns.0
+    }
+}
+
+/// A place in the tree, looked at in a subvolume, or in a version.
+#[derive(Clone, Debug)]
+pub(crate) struct At {
+    /// Without a subvolume.
+    pub(crate) ino: Ino,
+    pub(crate) scope: Arc<Scope>,
+}
+
+/// The table of subvolumes and versions.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    subvolumes: BTreeMap<SubvolumeId, Subvolume>,
+    versions: BTreeMap<VersionId, Version>,
+    scopes: BTreeMap<SubvolumeId, Arc<Scope>>,
+    unversioned: Arc<Scope>,
+}
+
+impl Default for Versions {
+    fn default() -> Versions {
+        let unversioned = Arc::new(Scope::only(VersionId(0)));
+        Versions {
+            subvolumes: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            scopes: BTreeMap::from([(SubvolumeId::MAIN, Arc::clone(&unversioned))]),
+            unversioned,
+        }
+    }
+}
+
+fn damaged(what: impl std::fmt::Display) -> Error {
+    Error::Inconsistent(format!("the table of snapshots: {what}"))
+}
+
+impl Versions {
+    /// There is one version, and always was: every place has one item.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.subvolumes.is_empty() && self.versions.is_empty()
+    }
+
+    /// Whether an item belongs to the table.
+    pub(crate) fn is_told_by(key: &Key) -> bool {
+        matches!(key.kind, KeyKind::SUBVOLUME | KeyKind::VERSION)
+    }
+
+    /// An item of the table is put or, without a value, removed.
+    pub(crate) fn change(&mut self, key: &Key, value: Option<&[u8]>) -> Result<()> {
+        if key.kind == KeyKind::SUBVOLUME {
+            let id = u16::try_from(key.item).map(SubvolumeId);
+            let id = id.ok().filter(|id| *id != SubvolumeId::NONE);
+            let id = id.ok_or_else(|| damaged(format_args!("subvolume {}", key.item)))?;
+            match value {
+                Some(value) => {
+                    let subvolume = Subvolume::decode(value).map_err(damaged)?;
+                    self.subvolumes.insert(id, subvolume);
+                }
+                None => drop(self.subvolumes.remove(&id)),
+            }
+        } else {
+            let number = u32::try_from(key.item).map(VersionId);
+            let number = number.map_err(|_| damaged(format_args!("version {}", key.item)))?;
+            match value {
+                Some(value) => {
+                    let version = Version::decode(number, value).map_err(damaged)?;
+                    self.versions.insert(number, version);
+                }
+                None => drop(self.versions.remove(&number)),
+            }
+        }
+        self.find_scopes();
+        Ok(())
+    }
+
+    fn find_scopes(&mut self) {
+        let main = self.main();
+        let others = self.subvolumes.iter();
+        let others = others.filter(|(id, _)| **id != SubvolumeId::MAIN);
+        let mut scopes: BTreeMap<_, _> = others
+            .map(|(id, subvolume)| {
+                let mut scope = self.scope_of(subvolume.version);
+                scope.is_read_only = subvolume.is_read_only;
+                (*id, Arc::new(scope))
+            })
+            .collect();
+        scopes.insert(SubvolumeId::MAIN, Arc::new(self.scope_of(main)));
+        self.scopes = scopes;
+    }
+
+    /// The version of the main subvolume.
+    fn main(&self) -> VersionId {
+        let main = self.subvolumes.get(&SubvolumeId::MAIN);
+        main.map_or(VersionId(0), |main| main.version)
+    }
+
+    /// A version; the first has no item before anything is said of it.
+    fn version(&self, number: VersionId) -> Option<Version> {
+        let first = (number == VersionId(0)).then(Version::default);
+        self.versions.get(&number).cloned().or(first)
+    }
+
+    /// What a version shows and owns. A parent's number is smaller: the way up ends.
+    fn scope_of(&self, number: VersionId) -> Scope {
+        let owned = |number: VersionId, version: &Version| {
+            let mut owned = version.absorbed.clone();
+            owned.push((number.0, number.0));
+            owned
+        };
+        let version = self.version(number).unwrap_or_default();
+        let owns = owned(number, &version);
+        let mut below = Vec::new();
+        let mut above = version.parent;
+        while let Some(number) = above {
+            let Some(version) = self.version(number) else {
+                break;
+            };
+            below.extend(owned(number, &version));
+            above = version.parent;
+        }
+        let shows = owns.iter().chain(&below).copied().collect();
+        Scope {
+            number,
+            shows: Numbers::of(shows),
+            owns: Numbers::of(owns),
+            has_parent: version.parent.is_some(),
+            is_read_only: false,
+            is_discarded: version.is_discarded,
+            first_ino: version.first_ino,
+            below: Numbers::of(below),
+        }
+    }
+
+    /// What a subvolume shows.
+    pub(crate) fn scope(&self, subvolume: SubvolumeId) -> Result<&Arc<Scope>> {
+        self.scopes.get(&subvolume).ok_or(Error::NoSuchSnapshot)
+    }
+
+    /// Where an inode is looked at.
+    pub(crate) fn at(&self, ino: Ino) -> Result<At> {
+        if Key::new(ino, KeyKind::EXTENT, 0).is_unversioned() {
+            return Ok(self.unversioned(ino));
+        }
+        Ok(At {
+            ino: ino.plain(),
+            scope: Arc::clone(self.scope(ino.subvolume())?),
+        })
+    }
+
+    fn unversioned(&self, ino: Ino) -> At {
+        At {
+            ino,
+            scope: Arc::clone(&self.unversioned),
+        }
+    }
+
+    /// The place of a key.
+    pub(crate) fn at_key(&self, key: &Key) -> Result<At> {
+        if key.is_unversioned() {
+            return Ok(self.unversioned(key.ino));
+        }
+        self.at(key.ino)
+    }
+
+    /// An inode in all that a version shows.
+    pub(crate) fn at_version(&self, ino: Ino, number: VersionId) -> At {
+        At {
+            ino,
+            scope: Arc::new(self.scope_of(number)),
+        }
+    }
+
+    /// An inode in one version alone.
+    pub(crate) fn exactly(&self, ino: Ino, number: VersionId) -> At {
+        if number == VersionId(0) {
+            return self.unversioned(ino);
+        }
+        At {
+            ino,
+            scope: Arc::new(Scope::only(number)),
+        }
+    }
+
+    /// Whether items of an inode without a subvolume, of this version, are the newest that the main subvolume shows.
+    pub(crate) fn is_newest(&self, ino: Ino, version: VersionId) -> bool {
+        let main = self.scopes.get(&SubvolumeId::MAIN);
+        Key::new(ino, KeyKind::EXTENT, 0).is_unversioned()
+            || main.is_some_and(|main| main.number == version)
+    }
+
+    pub(crate) fn subvolumes(&self) -> &BTreeMap<SubvolumeId, Subvolume> {
+        &self.subvolumes
+    }
+
+    /// Subvolumes that can be changed.
+    pub(crate) fn writable(&self) -> Vec<SubvolumeId> {
+        let all = self.scopes.iter();
+        let writable = all.filter(|(_, scope)| !scope.is_read_only);
+        writable.map(|(id, _)| *id).collect()
+    }
+
+    /// Versions of which something is to be removed: the discarded ones, and the unsettled.
+    pub(crate) fn unsettled(&self) -> Option<(VersionId, &Version)> {
+        let mut versions = self.versions.iter();
+        let found = versions.find(|(_, version)| version.is_discarded || version.is_unsettled);
+        found.map(|(number, version)| (*number, version))
+    }
+
+    /// The changes that a change of the table makes.
+    pub(crate) fn edit(&self) -> Edit {
+        let mut subvolumes = self.subvolumes.clone();
+        subvolumes.entry(SubvolumeId::MAIN).or_insert(Subvolume {
+            version: self.main(),
+            is_read_only: false,
+            origin: SubvolumeId::MAIN,
+            created: Timestamp::default(),
+            name: Vec::new(),
+        });
+        let mut versions = self.versions.clone();
+        if versions.is_empty() {
+            versions.insert(VersionId(0), Version::default());
+        }
+        Edit {
+            subvolumes,
+            versions,
+        }
+    }
+
+    /// The items of the table that an edited one has others of, with what they are there.
+    pub(crate) fn differences(&self, edit: &Edit) -> Vec<(Key, Option<Vec<u8>>)> {
+        let mut changed = Vec::new();
+        for (id, subvolume) in &edit.subvolumes {
+            if self.subvolumes.get(id) != Some(subvolume) {
+                changed.push((Key::subvolume(*id), Some(subvolume.encode())));
+            }
+        }
+        for (number, version) in &edit.versions {
+            if self.versions.get(number) != Some(version) {
+                changed.push((Key::version(*number), Some(version.encode())));
+            }
+        }
+        let gone = self.subvolumes.keys();
+        let gone = gone.filter(|id| !edit.subvolumes.contains_key(id));
+        changed.extend(gone.map(|id| (Key::subvolume(*id), None)));
+        let gone = self.versions.keys();
+        let gone = gone.filter(|number| !edit.versions.contains_key(number));
+        changed.extend(gone.map(|number| (Key::version(*number), None)));
+        changed
+    }
+
+    /// Versions between one and the first that both have above them, each with all it owns: what the two subvolumes do not have in common.
+    pub(crate) fn apart(&self, one: SubvolumeId, other: SubvolumeId) -> Result<Vec<VersionId>> {
+        let chain = |id: SubvolumeId| -> Result<Vec<VersionId>> {
+            let mut chain = Vec::new();
+            let mut next = Some(self.scope(id)?.number);
+            while let Some(number) = next {
+                chain.push(number);
+                next = self.version(number).and_then(|version| version.parent);
+            }
+            Ok(chain)
+        };
+        let (one, other) = (chain(one)?, chain(other)?);
+        let mut apart: Vec<VersionId> = Vec::new();
+        apart.extend(one.iter().filter(|number| !other.contains(number)));
+        apart.extend(other.iter().filter(|number| !one.contains(number)));
+        Ok(apart)
+    }
+
+    /// The versions right below one.
+    pub(crate) fn children(&self, number: VersionId) -> Vec<VersionId> {
+        let versions = self.versions.iter();
+        let children = versions.filter(|(_, version)| version.parent == Some(number));
+        children.map(|(number, _)| *number).collect()
+    }
+}
+
+/// The table as a change of it is to leave it.
+pub(crate) struct Edit {
+    pub(crate) subvolumes: BTreeMap<SubvolumeId, Subvolume>,
+    pub(crate) versions: BTreeMap<VersionId, Version>,
+}
+
+impl Edit {
+    /// A new version below one. Its number was never used for anything that is left.
+    pub(crate) fn add_below(&mut self, parent: VersionId, first_ino: u64) -> Result<VersionId> {
+        let newest = self.versions.keys().next_back().copied();
+        let number = newest.map_or(Some(1), |newest| newest.0.checked_add(1));
+        let number = VersionId(number.ok_or(Error::TooManySnapshots(self.subvolumes.len()))?);
+        let version = Version {
+            parent: Some(parent),
+            first_ino,
+            ..Version::default()
+        };
+        self.versions.insert(number, version);
+        Ok(number)
+    }
+
+    /// Versions that no subvolume has any more are discarded, or absorbed by the one that alone is below them.
+    pub(crate) fn tidy(&mut self) {
+        while self.tidy_one() {}
+    }
+
+    fn tidy_one(&mut self) -> bool {
+        let is_shown = |number: &VersionId| self.subvolumes.values().any(|s| s.version == *number);
+        let free = self.versions.iter();
+        let free = free.filter(|(number, version)| !version.is_discarded && !is_shown(number));
+        let free: Vec<VersionId> = free.map(|(number, _)| *number).collect();
+        for number in free {
+            let below = self.versions.iter();
+            let below = below.filter(|(_, version)| version.parent == Some(number));
+            let below: Vec<VersionId> = below.map(|(number, _)| *number).collect();
+            match below.as_slice() {
+                [] => {
+                    if let Some(version) = self.versions.get_mut(&number) {
+                        version.parent = None;
+                        version.is_discarded = true;
+                        version.is_unsettled = false;
+                        return true;
+                    }
+                }
+                [child] => {
+                    if self.absorb(number, *child) {
+                        return true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn absorb(&mut self, number: VersionId, child: VersionId) -> bool {
+        let (Some(gone), Some(version)) = (self.versions.get(&number), self.versions.get(&child))
+        else {
+            return false;
+        };
+        let mut absorbed = version.absorbed.clone();
+        absorbed.extend(&gone.absorbed);
+        absorbed.push((number.0, number.0));
+        let absorbed = Numbers::of(absorbed).0;
+        if absorbed.len() > ABSORBED_RANGES_MAX {
+            return false;
+        }
+        let merged = Version {
+            parent: gone.parent,
+            is_discarded: false,
+            is_unsettled: true,
+            first_ino: gone.first_ino,
+            absorbed,
+        };
+        self.versions.remove(&number);
+        self.versions.insert(child, merged);
+        true
+    }
+}
+
+impl Meta {
+    /// Reads the table off the tree.
+    pub(crate) fn read_versions(&mut self) -> Result<()> {
+        let first = Key::new(Key::GLOBAL, KeyKind::SUBVOLUME, 0);
+        let end = Key::new(Key::GLOBAL, KeyKind::CHANGES, 0);
+        let mut versions = Versions::default();
+        for item in tree::range(&self.cache, self.root, first..end) {
+            let (key, value) = item?;
+            versions.change(&key, Some(value))?;
+        }
+        self.versions = versions;
+        Ok(())
+    }
+
+    /// The item that is shown at a place, with its version; it may be a whiteout.
+    pub(crate) fn shown(&self, at: &At, place: &Key) -> Result<Option<(VersionId, &[u8])>> {
+        self.newest(place, at.scope.number, |number| at.scope.shows(number))
+    }
+
+    /// The newest item at a place, up to a version, of those that count.
+    fn newest(
+        &self,
+        place: &Key,
+        up_to: VersionId,
+        counts: impl Fn(VersionId) -> bool,
+    ) -> Result<Option<(VersionId, &[u8])>> {
+        let mut key = place.at(up_to);
+        loop {
+            let Some((found, value)) = tree::floor(&self.cache, self.root, &key)? else {
+                return Ok(None);
+            };
+            if found.at(VersionId(0)) != place.at(VersionId(0)) {
+                return Ok(None);
+            }
+            if counts(found.version) {
+                return Ok(Some((found.version, value)));
+            }
+            let Some(before) = found.version.0.checked_sub(1) else {
+                return Ok(None);
+            };
+            key = key.at(VersionId(before));
+        }
+    }
+
+    /// Versions of all items at a place.
+    pub(crate) fn versions_at(&self, place: &Key) -> Result<Vec<VersionId>> {
+        let range = place.at(VersionId(0))..=place.at(VersionId(u32::MAX));
+        tree::range(&self.cache, self.root, range)
+            .map(|item| Ok(item?.0.version))
+            .collect()
+    }
+
+    /// What a subvolume shows under a key.
+    pub(crate) fn get(&self, key: &Key) -> Result<Option<&[u8]>> {
+        if self.versions.is_plain() {
+            return Ok(tree::get(&self.cache, self.root, key)?);
+        }
+        let at = self.versions.at_key(key)?;
+        self.get_at(&at, &at.key(key))
+    }
+
+    /// The same of a place, which has no subvolume.
+    pub(crate) fn get_at(&self, at: &At, place: &Key) -> Result<Option<&[u8]>> {
+        let shown = self.shown(at, place)?;
+        Ok(shown
+            .map(|(_, value)| value)
+            .filter(|value| !place.is_whiteout(value)))
+    }
+
+    /// Whether an inode is there; what belongs to no inode is.
+    pub(crate) fn is_there(&self, at: &At) -> Result<bool> {
+        let is_there = at.ino == Key::GLOBAL
+            || Key::new(at.ino, KeyKind::EXTENT, 0).is_unversioned()
+            || self.get_at(at, &Key::inode(at.ino))?.is_some();
+        Ok(is_there)
+    }
+
+    /// Whether the parent of a version shows something at a place.
+    pub(crate) fn is_shown_below(&self, at: &At, place: &Key) -> Result<bool> {
+        if !at.scope.has_parent {
+            return Ok(false);
+        }
+        let below = self.newest(place, at.scope.number, |n| at.scope.shows_below(n))?;
+        Ok(below.is_some_and(|(_, value)| !place.is_whiteout(value)))
+    }
+
+    /// Whether something at a key is the parent's version's as well.
+    pub(crate) fn is_below(&self, key: &Key) -> Result<bool> {
+        if self.versions.is_plain() {
+            return Ok(false);
+        }
+        let at = self.versions.at_key(key)?;
+        self.is_shown_below(&at, &at.key(key))
+    }
+
+    /// Puts an item that the subvolume owns, in the place of what it owns there. Returns by how many items that are no whiteouts there
+    /// are more.
+    pub(crate) fn put(&mut self, key: &Key, value: &[u8]) -> Result<i64> {
+        if self.versions.is_plain() {
+            let replaced = self.insert_stored(key, value);
+            return Ok(i64::from(!replaced));
+        }
+        let at = self.versions.at_key(key)?;
+        let place = at.key(key);
+        let gone = self.take_owned(&at, &place)?;
+        self.insert_stored(&place.at(at.scope.number), value);
+        Ok(1 - gone)
+    }
+
+    /// Removes what the subvolume owns under a key, and hides what it does not. Returns as [`Meta::put`] does.
+    pub(crate) fn delete(&mut self, key: &Key) -> Result<i64> {
+        if self.versions.is_plain() {
+            return Ok(-i64::from(self.remove_stored(key)));
+        }
+        let at = self.versions.at_key(key)?;
+        let place = at.key(key);
+        let gone = self.take_owned(&at, &place)?;
+        let hides = key.kind == KeyKind::INODE || self.is_there(&at)?;
+        if hides && self.is_shown_below(&at, &place)? {
+            let whiteout = &persimmon_format::version::WHITEOUT;
+            self.insert_stored(&place.at(at.scope.number), whiteout);
+        }
+        Ok(-gone)
+    }
+
+    /// Removes the items at a place that are owned, none of them an extent. Returns how many were no whiteouts.
+    fn take_owned(&mut self, at: &At, place: &Key) -> Result<i64> {
+        let mut gone = 0;
+        for number in self.versions_at(place)? {
+            if at.scope.owns(number) {
+                let key = place.at(number);
+                let value = tree::get(&self.cache, self.root, &key)?;
+                gone += i64::from(value.is_some_and(|value| !key.is_whiteout(value)));
+                self.remove_stored(&key);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Makes sure that [`Meta::put`], [`Meta::delete`] and [`Meta::get`] find all they need in memory.
+    pub(crate) fn ensure(&self, key: &Key) -> Result<()> {
+        if self.versions.is_plain() {
+            return Ok(tree::ensure_resident(&self.cache, self.root, key)?);
+        }
+        let at = self.versions.at_key(key)?;
+        self.ensure_place(&at, &at.key(key))?;
+        if key.kind != KeyKind::INODE && !key.is_unversioned() {
+            self.ensure_place(&at, &Key::inode(at.ino))?;
+        }
+        Ok(())
+    }
+
+    /// [`Meta::ensure`], and that what is beside the items is in memory.
+    pub(crate) fn ensure_around(&self, key: &Key) -> Result<()> {
+        if self.versions.is_plain() {
+            return Ok(tree::ensure_around(&self.cache, self.root, key)?);
+        }
+        self.ensure(key)
+    }
+
+    fn ensure_place(&self, at: &At, place: &Key) -> Result<()> {
+        self.ensure_stored(&place.at(at.scope.number))?;
+        for number in self.versions_at(place)? {
+            self.ensure_stored(&place.at(number))?;
+        }
+        Ok(())
+    }
+
+    /// That an item of one version can be put or removed, and what is beside it found.
+    pub(crate) fn ensure_stored(&self, key: &Key) -> Result<()> {
+        tree::ensure_resident(&self.cache, self.root, key)?;
+        Ok(tree::ensure_around(&self.cache, self.root, key)?)
+    }
+}
+
+impl At {
+    /// The place of a key in the tree.
+    pub(crate) fn key(&self, key: &Key) -> Key {
+        Key {
+            ino: self.ino,
+            version: VersionId(0),
+            ..*key
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! Snapshots: taking and deleting them changes the table of versions alone, in one record. What deleted ones alone held is removed later,
+//! a record at a time.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use persimmon_format::extent::Extent;
+use persimmon_format::inode::Timestamp;
+use persimmon_format::packed::{FrameTally, PackUnits};
+use persimmon_format::record::Op;
+use persimmon_format::version::{Subvolume, Version, is_snapshot_name};
+use persimmon_format::{Ino, Key, KeyKind, SubvolumeId, VersionId};
+use persimmon_sync::{Arc, Mutex};
+
+use crate::error::{Error, Result};
+use crate::history::History;
+use crate::meta::versions::Edit;
+use crate::meta::{Intent, Transaction, changes, settle};
+use crate::store::{Store, Walked};
+
+/// Items of all kinds that are under an inode.
+const ALL_ITEMS: ((KeyKind, u64), (KeyKind, u64)) = ((KeyKind::INODE, 0), (KeyKind::REFERENCES, 0));
+/// Items looked at in one hold of the lock.
+const SCANNED_MAX: usize = 1024;
+
+/// See the module.
+pub(crate) struct Snapshots {
+    store: Arc<Store>,
+    history: Arc<History>,
+    settling: Mutex<Option<Settling>>,
+}
+
+/// How far a version is settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settling {
+    number: VersionId,
+    /// As it was when this began: if it changed, all begins anew.
+    version: Version,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Of the inodes that it is known to have changed, behind this entry.
+    Changed(Bound<Key>),
+    /// Of those that were made in it, from this one on.
+    Made(Ino),
+    Over,
+}
+
+impl Snapshots {
+    pub(crate) fn new(store: &Arc<Store>, history: &Arc<History>) -> Snapshots {
+        Snapshots {
+            store: Arc::clone(store),
+            history: Arc::clone(history),
+            settling: Mutex::new(None),
+        }
+    }
+
+    /// All but the main subvolume.
+    pub(crate) fn list(&self) -> Vec<(SubvolumeId, Subvolume)> {
+        let meta = self.store.meta();
+        let all = meta.versions.subvolumes().iter();
+        let snapshots = all.filter(|(id, _)| **id != SubvolumeId::MAIN);
+        snapshots.map(|(id, s)| (*id, s.clone())).collect()
+    }
+
+    /// Changes the table.
+    fn edit<R>(
+        &self,
+        intent: Intent,
+        change: impl Fn(&mut Edit, &Transaction<'_>) -> Result<R>,
+    ) -> Result<R> {
+        if !self.store.has_snapshots() {
+            return Err(Error::NoSnapshots);
+        }
+        let result = self.history.update(intent, |tx| {
+            let mut edit = tx.find(|meta| Ok(meta.versions.edit()))?;
+            let result = change(&mut edit, tx)?;
+            edit.tidy();
+            let changed = tx.find(|meta| Ok(meta.versions.differences(&edit)))?;
+            for (key, value) in changed {
+                match value {
+                    Some(value) => tx.put(key, value),
+                    None => tx.delete(key),
+                }
+            }
+            Ok(result)
+        });
+        self.store.activity.note();
+        result
+    }
+
+    pub(crate) fn take(
+        &self,
+        of: SubvolumeId,
+        name: &[u8],
+        is_read_only: bool,
+        now: Timestamp,
+    ) -> Result<SubvolumeId> {
+        self.edit(Intent::Grow, |edit, tx| {
+            let id = free_id(edit)?;
+            check_name(edit, name)?;
+            let origin = edit.subvolumes.get(&of).ok_or(Error::NoSuchSnapshot)?;
+            let (taken, is_origin_read_only) = (origin.version, origin.is_read_only);
+            let first_ino = tx.next_ino();
+            if !is_origin_read_only {
+                let next = edit.add_below(taken, first_ino)?;
+                show(edit, of, next)?;
+            }
+            let version = if is_read_only {
+                taken
+            } else {
+                edit.add_below(taken, first_ino)?
+            };
+            let snapshot = Subvolume {
+                version,
+                is_read_only,
+                origin: of,
+                created: now,
+                name: name.to_vec(),
+            };
+            edit.subvolumes.insert(id, snapshot);
+            Ok(id)
+        })
+    }
+
+    pub(crate) fn delete(&self, id: SubvolumeId) -> Result<()> {
+        self.edit(Intent::Shrink, |edit, _| {
+            let known = id != SubvolumeId::MAIN && edit.subvolumes.remove(&id).is_some();
+            known.then_some(()).ok_or(Error::NoSuchSnapshot)
+        })
+    }
+
+    pub(crate) fn rename(&self, id: SubvolumeId, name: &[u8]) -> Result<()> {
+        self.edit(Intent::Shrink, |edit, _| {
+            let known = edit.subvolumes.get(&id).filter(|_| id != SubvolumeId::MAIN);
+            if known.ok_or(Error::NoSuchSnapshot)?.name == name {
+                return Ok(());
+            }
+            check_name(edit, name)?;
+            if let Some(snapshot) = edit.subvolumes.get_mut(&id) {
+                snapshot.name = name.to_vec();
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn roll_back(
+        &self,
+        to: SubvolumeId,
+        keep: Option<&[u8]>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let intent = keep.map_or(Intent::Shrink, |_| Intent::Grow);
+        self.edit(intent, |edit, tx| {
+            let snapshot = edit.subvolumes.get(&to).filter(|_| to != SubvolumeId::MAIN);
+            let (target, is_read_only) = snapshot
+                .map(|snapshot| (snapshot.version, snapshot.is_read_only))
+                .ok_or(Error::NoSuchSnapshot)?;
+            let first_ino = tx.next_ino();
+            if let (Some(name), Some(main)) = (keep, edit.subvolumes.get(&SubvolumeId::MAIN)) {
+                let kept = Subvolume {
+                    version: main.version,
+                    is_read_only: true,
+                    origin: SubvolumeId::MAIN,
+                    created: now,
+                    name: name.to_vec(),
+                };
+                check_name(edit, name)?;
+                let id = free_id(edit)?;
+                edit.subvolumes.insert(id, kept);
+            }
+            let next = edit.add_below(target, first_ino)?;
+            show(edit, SubvolumeId::MAIN, next)?;
+            if !is_read_only {
+                let next = edit.add_below(target, first_ino)?;
+                show(edit, to, next)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes some of what deleted snapshots alone held. False if nothing is left.
+    pub(crate) fn settle_some(&self) -> Result<bool> {
+        let Some(settling) = self.settling() else {
+            return Ok(false);
+        };
+        let next = match settling.stage {
+            Stage::Changed(from) => self.settle_changed(&settling, from)?,
+            Stage::Made(from) => self.settle_made(&settling, from)?,
+            Stage::Over => {
+                self.end(&settling)?;
+                *self.settling.lock() = None;
+                return Ok(true);
+            }
+        };
+        *self.settling.lock() = Some(Settling {
+            stage: next,
+            ..settling
+        });
+        Ok(true)
+    }
+
+    /// What is settled, from where it was left, or anew.
+    fn settling(&self) -> Option<Settling> {
+        let before = self.settling.lock().clone();
+        let meta = self.store.meta();
+        let (number, version) = meta.versions.unsettled()?;
+        let same = before.filter(|s| s.number == number && s.version == *version);
+        same.or_else(|| {
+            Some(Settling {
+                number,
+                version: version.clone(),
+                stage: Stage::Changed(Bound::Unbounded),
+            })
+        })
+    }
+
+    /// The first entry of what a version, and those that it absorbed, are known to have changed.
+    fn next_entry(&self, number: VersionId, from: Bound<Key>) -> Result<Option<Key>> {
+        self.store.view(|view| {
+            let owned = view.find(|meta| {
+                let at = meta.versions.at_version(Key::GLOBAL, number);
+                Ok(at.scope.owned().to_vec())
+            })?;
+            for (first, last) in owned {
+                let start = Key::changes(VersionId(first), Ino(0));
+                let end = Key::changes(VersionId(last), Ino(u64::MAX));
+                let from = match from {
+                    Bound::Excluded(key) if key >= start => Bound::Excluded(key),
+                    _ => Bound::Included(start),
+                };
+                let mut found = None;
+                view.scan_stored(from, |key, _| {
+                    found = (key <= end).then_some(key);
+                    Ok(std::ops::ControlFlow::Break(()))
+                })?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// Settles one inode that a version changed.
+    fn settle_changed(&self, settling: &Settling, from: Bound<Key>) -> Result<Stage> {
+        let Settling {
+            number, version, ..
+        } = settling;
+        let Some(entry) = self.next_entry(*number, from)? else {
+            return Ok(if version.is_discarded {
+                Stage::Made(Ino(version.first_ino))
+            } else {
+                Stage::Over
+            });
+        };
+        let ino = Ino(entry.item);
+        let changed = self.store.view::<_, Error>(|view| {
+            view.find(|meta| {
+                let at = meta.versions.at_version(ino, *number);
+                let is_gone = version.is_discarded || !meta.is_there(&at)?;
+                let changes = changes::known(meta, &entry)?;
+                Ok((!is_gone).then_some(changes))
+            })
+        })?;
+        match &changed {
+            None => self.settle_inode(*number, ino, ALL_ITEMS.0, ALL_ITEMS.1)?,
+            Some(changes) => {
+                self.settle_inode(*number, ino, (KeyKind::INODE, 0), (KeyKind::INODE, 1))?;
+                for range in changes.ranges() {
+                    let end = range.last.checked_add(1);
+                    let end = end.map_or((KeyKind(range.kind.0 + 1), 0), |end| (range.kind, end));
+                    self.settle_inode(*number, ino, (range.kind, range.first), end)?;
+                }
+            }
+        }
+        // What the version itself is known to have changed has all of it from now on, unless nobody asks for it any more.
+        let is_kept = version.parent.is_some() && ino.0 < version.first_ino;
+        let own = Key::changes(*number, ino);
+        if !is_kept || entry != own {
+            self.history.update::<_, Error>(Intent::Shrink, |tx| {
+                if is_kept && tx.find(|meta| Ok(meta.get(&entry)?.is_some()))? {
+                    let (mut all, old) = tx.find(|meta| {
+                        Ok((changes::known(meta, &own)?, changes::known(meta, &entry)?))
+                    })?;
+                    old.ranges().iter().for_each(|range| all.add(*range));
+                    tx.put(own, all.encode());
+                }
+                tx.delete(entry);
+                Ok(())
+            })?;
+        }
+        Ok(Stage::Changed(Bound::Excluded(entry)))
+    }
+
+    /// Settles inodes that were made in a discarded version.
+    fn settle_made(&self, settling: &Settling, from: Ino) -> Result<Stage> {
+        let found = self.store.view::<_, Error>(|view| {
+            let at = view.find(|meta| Ok(meta.versions.at_version(from, settling.number)))?;
+            let (mut scanned, mut next) = (0, Stage::Over);
+            let mut found = None;
+            view.scan_stored(Bound::Included(Key::new(from, KeyKind(0), 0)), |key, _| {
+                if key.ino != key.ino.plain() {
+                    return Ok(std::ops::ControlFlow::Break(()));
+                }
+                scanned += 1;
+                if at.scope.owns(key.version) && !key.is_unversioned() {
+                    found = Some(key.ino);
+                    next = Stage::Made(Ino(key.ino.0 + 1));
+                    return Ok(std::ops::ControlFlow::Break(()));
+                }
+                // An inode with more items than this one is looked at whole.
+                if scanned >= SCANNED_MAX && key.ino > from {
+                    next = Stage::Made(key.ino);
+                    return Ok(std::ops::ControlFlow::Break(()));
+                }
+                Ok(std::ops::ControlFlow::Continue(()))
+            })?;
+            Ok((found, next))
+        })?;
+        if let (Some(ino), _) = found {
+            self.settle_inode(settling.number, ino, ALL_ITEMS.0, ALL_ITEMS.1)?;
+        }
+        Ok(found.1)
+    }
+
+    /// Settles items of an inode, as many in a record as one should have.
+    fn settle_inode(
+        &self,
+        number: VersionId,
+        ino: Ino,
+        from: (KeyKind, u64),
+        to: (KeyKind, u64),
+    ) -> Result<()> {
+        let mut from = from;
+        loop {
+            let settled = self.history.update::<_, Error>(Intent::Shrink, |tx| {
+                let next = tx.find(|meta| settle::next(meta, number, ino, from, to))?;
+                if let Some(settle) = next {
+                    tx.push(Op::Settle(settle));
+                }
+                Ok(next)
+            })?;
+            match settled {
+                Some(settle) => from = settle.to,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// A version is settled, or gone.
+    fn end(&self, settling: &Settling) -> Result<()> {
+        self.history.update(Intent::Shrink, |tx| {
+            let mut edit = tx.find(|meta| Ok(meta.versions.edit()))?;
+            // It may have absorbed another one meanwhile.
+            if edit.versions.get(&settling.number) != Some(&settling.version) {
+                return Ok(());
+            }
+            if settling.version.is_discarded {
+                edit.versions.remove(&settling.number);
+            } else if let Some(version) = edit.versions.get_mut(&settling.number) {
+                version.is_unsettled = false;
+            }
+            for (key, value) in tx.find(|meta| Ok(meta.versions.differences(&edit)))? {
+                match value {
+                    Some(value) => tx.put(key, value),
+                    None => tx.delete(key),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Inodes that may differ between two subvolumes, by number.
+    pub(crate) fn changes_between(&self, from: SubvolumeId, to: SubvolumeId) -> Result<Vec<Ino>> {
+        let mut inos = BTreeSet::new();
+        let apart = self.store.meta().versions.apart(from, to)?;
+        for number in apart {
+            let mut from = Bound::Unbounded;
+            while let Some(entry) = self.next_entry(number, from)? {
+                if entry.item != 0 {
+                    inos.insert(Ino(entry.item));
+                }
+                from = Bound::Excluded(entry);
+            }
+            self.each_made(number, |ino| {
+                inos.insert(ino);
+            })?;
+        }
+        Ok(inos.into_iter().collect())
+    }
+
+    /// Inodes that were made in a version.
+    fn each_made(&self, number: VersionId, mut visit: impl FnMut(Ino)) -> Result<()> {
+        let at = self.store.meta().versions.at_version(Key::GLOBAL, number);
+        let mut from = Bound::Included(Key::inode(Ino(at.scope.first_ino)));
+        let end = Key::new(Ino(Ino::END), KeyKind(0), 0);
+        loop {
+            let (found, last) = self.store.look(Walked::Stored, from, &(..end), |key, _| {
+                let made = key.kind == KeyKind::INODE && at.scope.owns(key.version);
+                made.then_some(key.ino)
+            })?;
+            found.into_iter().for_each(&mut visit);
+            match last {
+                Some(key) => from = Bound::Excluded(key),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// What is freed when a snapshot alone is deleted.
+    pub(crate) fn space(&self, id: SubvolumeId) -> Result<PackUnits> {
+        let (version, child) = {
+            let meta = self.store.meta();
+            let all = meta.versions.subvolumes();
+            let version = all.get(&id).ok_or(Error::NoSuchSnapshot)?.version;
+            let shown = all.values().filter(|s| s.version == version).count();
+            match (shown, meta.versions.children(version).as_slice()) {
+                (1, []) => (version, version),
+                (1, [child]) => (version, *child),
+                _ => return Ok(PackUnits::ZERO),
+            }
+        };
+        let mut inos = BTreeSet::new();
+        let mut from = Bound::Unbounded;
+        while let Some(entry) = self.next_entry(child, from)? {
+            inos.insert(Ino(entry.item));
+            from = Bound::Excluded(entry);
+        }
+        if child == version {
+            self.each_made(version, |ino| {
+                inos.insert(ino);
+            })?;
+        }
+        let mut freed = PackUnits::ZERO;
+        for ino in inos {
+            freed += self.space_of_inode(ino, version, child)?;
+        }
+        Ok(freed)
+    }
+
+    /// What a version has of an inode that nobody has once it is gone, `child` being the one below it, or itself if there is none.
+    fn space_of_inode(&self, ino: Ino, version: VersionId, child: VersionId) -> Result<PackUnits> {
+        let (held, hiding) = {
+            let meta = self.store.meta();
+            let at = |number| meta.versions.at_version(ino, number);
+            (at(version), at(child))
+        };
+        let is_gone = self.store.view::<_, Error>(|view| {
+            view.find(|meta| Ok(version == child || !meta.is_there(&hiding)?))
+        })?;
+        let (mut tally, mut freed) = (FrameTally::default(), PackUnits::ZERO);
+        let (mut from, end) = (
+            Bound::Included(Key::extent(ino, 0)),
+            Key::new(ino, KeyKind::ORPHAN, 0),
+        );
+        let mut here: Option<(u64, Extent)> = None;
+        loop {
+            let (found, last) = self
+                .store
+                .look(Walked::Stored, from, &(..end), |key, value| {
+                    let held = held.scope.owns(key.version);
+                    let hides = hiding.scope.owns(key.version);
+                    let extent = Extent::decode(value).ok()?;
+                    (held || hides).then_some((key.item, held, hides, extent))
+                })?;
+            for (item, is_held, hides, extent) in found {
+                if is_held {
+                    here = Some((item, extent));
+                }
+                if let Some((block, extent)) = &here
+                    && *block == item
+                    && (is_gone && is_held || hides && !is_held)
+                {
+                    freed += tally.extent(ino, *block, extent).units;
+                    here = None;
+                }
+            }
+            match last {
+                Some(key) => from = Bound::Excluded(key),
+                None => return Ok(freed),
+            }
+        }
+    }
+}
+
+fn show(edit: &mut Edit, id: SubvolumeId, version: VersionId) -> Result<()> {
+    let subvolume = edit.subvolumes.get_mut(&id).ok_or(Error::NoSuchSnapshot)?;
+    subvolume.version = version;
+    Ok(())
+}
+
+/// A number for a snapshot: one that was not in use lately, if there is one.
+fn free_id(edit: &Edit) -> Result<SubvolumeId> {
+    let newest = edit.subvolumes.keys().next_back().map_or(0, |id| id.0);
+    let next = (newest + 1..SubvolumeId::NONE.0).next();
+    let free = || (1..newest).find(|id| !edit.subvolumes.contains_key(&SubvolumeId(*id)));
+    next.or_else(free)
+        .map(SubvolumeId)
+        .ok_or(Error::TooManySnapshots(edit.subvolumes.len() - 1))
+}
+
+fn check_name(edit: &Edit, name: &[u8]) -> Result<()> {
+    if !is_snapshot_name(name) {
+        return Err(Error::SnapshotName);
+    }
+    if edit.subvolumes.values().any(|other| other.name == name) {
+        return Err(Error::SnapshotExists);
+    }
+    Ok(())
+}
