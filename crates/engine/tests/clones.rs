@@ -5,7 +5,7 @@
 mod common;
 
 use common::content::{
-    change_at_random, check_counts, clone, large_zones, open, read, text, write,
+    change_at_random, check_counts, clone, extents, large_zones, open, read, text, write,
 };
 use common::{NOW, create, fresh, noise};
 use persimmon_engine::Volume;
@@ -87,6 +87,26 @@ fn a_block_is_not_cloned_for_a_part_of_it() {
     write(&volume, short, 0, &content[..BLOCK + 7]);
     assert_eq!(clone(&volume, (short, 0), (one, 0), BLOCK + 7), BLOCK);
     assert!(read(&volume, one, BLOCK, 2 * BLOCK) == content[BLOCK..]);
+}
+
+/// Blocks beside those that are shared stay the file's own, whatever extents they were in: a record tells which blocks it shares, and a
+/// replay may find them joined in another way.
+#[test]
+fn blocks_beside_those_that_are_shared_stay_the_files_own() {
+    let volume = open(&fresh(large_zones()), Compression::None);
+    let (one, two) = (create(&volume).unwrap(), create(&volume).unwrap());
+    let content = noise(1, 50 * BLOCK);
+    write(&volume, one, 0, &content);
+    let cloned = clone(&volume, (one, 20 * BLOCK), (two, 0), 7 * BLOCK);
+    assert_eq!(cloned, 7 * BLOCK);
+    let own: Vec<_> = extents(&volume)
+        .into_iter()
+        .filter(|(ino, _, extent)| *ino == one && extent.addr().is_some())
+        .map(|(_, block, extent)| (block, extent.blocks()))
+        .collect();
+    assert_eq!(own, [(0, 20), (27, 23)]);
+    assert!(read(&volume, one, 0, content.len()) == content);
+    check_counts(&volume);
 }
 
 #[test]

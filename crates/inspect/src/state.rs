@@ -262,8 +262,8 @@ impl<'i, 'd> State<'i, 'd> {
         Ok(())
     }
 
-    /// Makes one extent of a frame that begins at `block` and the one before it, where both are one run on the device: a record that
-    /// shares a block of it shares all of it.
+    /// Makes one extent of a frame that begins at `block` and the one before it, where both are one run on the device, as the engine
+    /// does: what is shown is what it has.
     fn join(&mut self, ino: Ino, block: u64) {
         let frame_at = |block: u64| {
             let (key, value) = self.floor(&Key::extent(ino, block))?;

@@ -133,6 +133,20 @@ pub(crate) fn parts_of(
     Ok(parts)
 }
 
+/// Makes two extents of a frame that goes on behind the beginning of a block. The file has what it had.
+pub(crate) fn cut_frame(meta: &mut Meta, ino: Ino, block: u64) -> Result<()> {
+    let mapped = overlapping(meta, ino, block, block.saturating_add(1), 1)?.pop();
+    if let Some(mapped) = mapped.filter(|mapped| mapped.block < block)
+        && matches!(mapped.extent, Extent::Frame { .. })
+    {
+        let before = block - mapped.block;
+        let rest = mapped.end() - block;
+        put(meta, ino, mapped.block, &mapped.extent.part(0, before));
+        put(meta, ino, block, &mapped.extent.part(before, rest));
+    }
+    Ok(())
+}
+
 /// Moves an extent to the store of shared blocks, which has nothing there; zones count it as before. Returns by how many sectors the file grew.
 pub(crate) fn move_to_store(
     meta: &mut Meta,

@@ -10,7 +10,8 @@ use super::{Meta, references, tree};
 use crate::error::{Error, Result};
 use crate::zones::Zones;
 
-/// Blocks of the store that are left free before and behind those of a record: extents that reach beyond its range move as a whole.
+/// Blocks of the store that are left free before and behind those of a record: compressed frames that reach beyond its range move as a
+/// whole.
 const MARGIN: u64 = FRAME_BLOCKS_MAX as u64;
 
 /// Where a block of the source goes in the store.
@@ -45,7 +46,8 @@ pub(crate) fn free_place(meta: &Meta) -> Result<u64> {
     Ok(end.saturating_add(MARGIN))
 }
 
-/// Extents of the source that move: those in the range, and all parts of their frames.
+/// What of the source moves: frames as far as they are in the range, and all parts of compressed frames that have some in it. How blocks
+/// of the source are joined to frames is not in the records: so it decides nothing.
 fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
     let mut moved: Vec<MappedExtent> = Vec::new();
     for mapped in extents::overlapping(
@@ -57,7 +59,13 @@ fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
     )? {
         match &mapped.extent {
             Extent::Shared { .. } => {}
-            Extent::Frame { .. } => moved.push(mapped),
+            Extent::Frame { .. } => {
+                let (start, end) = inside(&mapped, share);
+                moved.push(MappedExtent {
+                    block: start,
+                    extent: mapped.extent.part(start - mapped.block, end - start),
+                });
+            }
             Extent::Packed(packed) => {
                 let parts = extents::parts_of(meta, share.from, mapped.block, packed)?;
                 moved.extend(parts);
@@ -73,6 +81,14 @@ fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
     moved.sort_by_key(|mapped| mapped.block);
     moved.dedup_by_key(|mapped| mapped.block);
     Ok(moved)
+}
+
+/// The blocks of an extent of the source that are in the range, which it overlaps.
+fn inside(mapped: &MappedExtent, share: &Share) -> (u64, u64) {
+    (
+        mapped.block.max(share.from_block),
+        mapped.end().min(share.source_end()),
+    )
 }
 
 /// Makes sure that [`apply`] finds all it needs in memory and intact.
@@ -92,6 +108,9 @@ pub(crate) fn ensure(meta: &Meta, share: &Share) -> Result<()> {
 pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i64, i64)> {
     let mut target = -extents::punch(meta, zones, share.to, share.to_block, share.target_end())?;
     let mut source = 0;
+    for end in [share.from_block, share.source_end()] {
+        extents::cut_frame(meta, share.from, end)?;
+    }
     for mapped in to_move(meta, share)? {
         let place = place_of(share, mapped.block)?;
         source += extents::move_to_store(meta, share.from, &mapped, place)?;
@@ -104,10 +123,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i6
         usize::MAX,
     )?;
     for mapped in shared {
-        let (start, end) = (
-            mapped.block.max(share.from_block),
-            mapped.end().min(share.source_end()),
-        );
+        let (start, end) = inside(&mapped, share);
         let part = mapped.extent.part(start - mapped.block, end - start);
         let Extent::Shared { at, blocks } = part else {
             continue;

@@ -65,6 +65,10 @@ impl State<'_, '_> {
         let from_end = share.source_end();
         self.replace(share.to, share.to_block, share.target_end(), None)?;
         let moved = self.to_move(share, from_end)?;
+        for (block, extent) in self.beside(share, from_end)? {
+            let key = Key::extent(share.from, block);
+            self.overlay.insert(key, Some(extent.encode()));
+        }
         let mut added = 0u64;
         for (block, extent) in &moved {
             let at = place_of(share, *block)?;
@@ -102,15 +106,35 @@ impl State<'_, '_> {
         Ok(())
     }
 
-    /// What of the source moves to the store: whole extents that have blocks of the range, and of a compressed frame all that the
-    /// source has.
+    /// What the source keeps of frames that have blocks inside the range and outside.
+    fn beside(&self, share: &Share, from_end: u64) -> Result<BTreeMap<u64, Extent>> {
+        let mut kept = BTreeMap::new();
+        for (block, extent) in self.extents(share.from, share.from_block, from_end)? {
+            let end = block.saturating_add(extent.blocks());
+            if !matches!(extent, Extent::Frame { .. }) {
+                continue;
+            }
+            if block < share.from_block {
+                kept.insert(block, extent.part(0, share.from_block - block));
+            }
+            if end > from_end {
+                kept.insert(from_end, extent.part(from_end - block, end - from_end));
+            }
+        }
+        Ok(kept)
+    }
+
+    /// What of the source moves to the store: of frames the blocks in the range, and of a compressed frame that has some there all that
+    /// the source has.
     fn to_move(&self, share: &Share, from_end: u64) -> Result<BTreeMap<u64, Extent>> {
         let mut moved = BTreeMap::new();
         for (block, extent) in self.extents(share.from, share.from_block, from_end)? {
             match &extent {
                 Extent::Shared { .. } => {}
                 Extent::Frame { .. } => {
-                    moved.insert(block, extent);
+                    let start = block.max(share.from_block);
+                    let end = block.saturating_add(extent.blocks()).min(from_end);
+                    moved.insert(start, extent.part(start - block, end - start));
                 }
                 Extent::Packed(packed) => {
                     let whole = packed.frame_at(block);
