@@ -110,6 +110,7 @@ impl EmptyVolume {
                 numbers: Numbers::from(start.next_ino),
                 inodes: 0,
                 reserved_blocks: 0,
+                shared_end: 0,
                 journal_inline: Default::default(),
                 last_record: Lsn(0),
                 alarm: Default::default(),

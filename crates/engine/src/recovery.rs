@@ -359,6 +359,7 @@ fn metadata(footer: &Footer, mat: Mat) -> Meta {
         numbers: Numbers::of_checkpoint(footer.next_ino, footer.lot_end),
         inodes: footer.inodes,
         reserved_blocks: footer.reserved_blocks,
+        shared_end: footer.shared_end,
         journal_inline: Default::default(),
         last_record: Lsn(0),
         alarm: Default::default(),

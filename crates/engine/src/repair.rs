@@ -9,7 +9,7 @@ use persimmon_format::{Addr, Key, KeyKind, PageId, ZoneId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::meta::Intent;
+use crate::meta::{Intent, sharing};
 
 /// Turns of moving things out of one zone.
 const EMPTYING_ROUNDS_MAX: usize = 64;
@@ -18,6 +18,7 @@ const EMPTYING_ROUNDS_MAX: usize = 64;
 struct Recount {
     inodes: u64,
     reserved_blocks: u64,
+    shared_end: u64,
     /// What is in use of each zone.
     valid: Vec<PackUnits>,
 }
@@ -85,6 +86,7 @@ impl Repair<'_> {
         let mut counts = Recount {
             inodes: 0,
             reserved_blocks: 0,
+            shared_end: 0,
             valid: vec![PackUnits::ZERO; self.0.store.media.geometry().zone_count as usize],
         };
         self.count_items(&mut counts)?;
@@ -102,6 +104,7 @@ impl Repair<'_> {
         drop(state);
         meta.inodes = counts.inodes;
         meta.reserved_blocks = counts.reserved_blocks;
+        meta.shared_end = meta.shared_end.max(counts.shared_end);
         for status in self.0.store.zones.status() {
             let counted = match status.entry.role {
                 Role::Data | Role::Metadata => counts.valid.get(status.zone.0 as usize).copied(),
@@ -127,6 +130,8 @@ impl Repair<'_> {
             None => counts.inodes += 1,
             Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
             Some(extent) => {
+                let shared_end = sharing::end_of(&key, &extent);
+                counts.shared_end = counts.shared_end.max(shared_end);
                 if let Some(addr) = extent.addr() {
                     counts.add(addr, frames.extent(key.ino, key.item, &extent).units);
                 }

@@ -172,7 +172,9 @@ impl FileData {
                 let to_block = to + done;
                 match &step {
                     Step::Share => {
-                        let at = tx.find(sharing::free_place)?;
+                        let Some(at) = tx.find(|meta| Ok(sharing::free_place(meta, taken)))? else {
+                            return Ok((Step::Copy, 0));
+                        };
                         tx.push(Op::Share(Share {
                             from: range.from,
                             from_block: start,

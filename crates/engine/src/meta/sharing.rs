@@ -1,12 +1,12 @@
 //! Sharing blocks between files: what one file has moves to the store of shared blocks, and both files name it there.
 
-use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
+use persimmon_format::Key;
+use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::SHARED;
 use persimmon_format::record::Share;
-use persimmon_format::{Key, KeyKind};
 
 use super::extents::{self, MappedExtent};
-use super::{Meta, references, tree};
+use super::{Meta, references};
 use crate::error::{Error, Result};
 use crate::zones::Zones;
 
@@ -30,20 +30,26 @@ pub(crate) fn may_be_shared(extent: &Extent) -> bool {
     }
 }
 
-/// A place in the store for blocks that are shared next, behind all that is there.
-pub(crate) fn free_place(meta: &Meta) -> Result<u64> {
-    let behind = Key::references(0);
-    let last = tree::floor(&meta.cache, meta.root, &behind)?;
-    let end = match last {
-        Some((key, value)) if (key.ino, key.kind) == (SHARED, KeyKind::EXTENT) => {
-            let blocks = Extent::peek_blocks(value).map_err(|e| {
-                Error::item_damaged(SHARED, format_args!("block {}: {e}", key.item))
-            })?;
-            key.item.saturating_add(blocks)
-        }
+/// Where the blocks of the store that an extent is, or names, end; 0 if it has nothing to do with the store.
+pub(crate) fn end_of(key: &Key, extent: &Extent) -> u64 {
+    match extent {
+        extent if key.ino == SHARED => key.item.saturating_add(extent.blocks()),
+        Extent::Shared { at, blocks } => at.saturating_add((*blocks).into()),
         _ => 0,
-    };
-    Ok(end.saturating_add(MARGIN))
+    }
+}
+
+/// An extent was put by itself, which may be, or name, blocks of the store.
+pub(crate) fn note(meta: &mut Meta, key: &Key, extent: &Extent) {
+    meta.shared_end = meta.shared_end.max(end_of(key, extent));
+}
+
+/// A place in the store for so many blocks, behind all that files ever named there. What the store has would not tell it: files may name
+/// blocks that it has lost, and must not find others there. `None`: there is no place left.
+pub(crate) fn free_place(meta: &Meta, blocks: u64) -> Option<u64> {
+    let place = meta.shared_end.saturating_add(MARGIN);
+    let end = place.saturating_add(blocks).saturating_add(2 * MARGIN);
+    (end < FILE_BLOCKS_END).then_some(place)
 }
 
 /// What of the source moves: frames as far as they are in the range, and all parts of compressed frames that have some in it. How blocks
@@ -114,6 +120,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i6
     for mapped in to_move(meta, share)? {
         let place = place_of(share, mapped.block)?;
         source += extents::move_to_store(meta, share.from, &mapped, place)?;
+        note(meta, &Key::extent(SHARED, place), &mapped.extent);
     }
     let shared = extents::overlapping(
         meta,
