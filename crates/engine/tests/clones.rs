@@ -109,6 +109,37 @@ fn blocks_beside_those_that_are_shared_stay_the_files_own() {
     check_counts(&volume);
 }
 
+/// The room for overwrites that a file was promised was that of its blocks, and went to the store with them.
+#[test]
+fn preallocated_files_keep_their_blocks() {
+    let volume = open(&fresh(large_zones()), Compression::None);
+    let (one, two) = (create(&volume).unwrap(), create(&volume).unwrap());
+    let content = noise(1, 20 * BLOCK);
+    for ino in [one, two] {
+        write(&volume, ino, 0, &content);
+    }
+    let len = content.len();
+    volume.preallocate(one, 0, BLOCK as u64, true, NOW).unwrap();
+    assert_eq!(clone(&volume, (one, 0), (two, 0), len), 0);
+    assert_eq!(clone(&volume, (two, 0), (one, 0), len), 0);
+    assert_eq!(clone(&volume, (one, 0), (one, len), len), 0);
+    let has_own = |ino| {
+        let of_it = extents(&volume).into_iter().filter(|found| found.0 == ino);
+        of_it
+            .map(|found| found.2)
+            .all(|extent| extent.addr().is_some())
+    };
+    assert!(has_own(one) && has_own(two));
+    // What was shared before is the file's own once it is preallocated.
+    let three = create(&volume).unwrap();
+    assert_eq!(clone(&volume, (two, 0), (three, 0), len), len);
+    assert!(!has_own(two));
+    volume.preallocate(two, 0, len as u64, true, NOW).unwrap();
+    assert!(has_own(two) && !has_own(three));
+    assert!(read(&volume, three, 0, len) == content);
+    check_counts(&volume);
+}
+
 #[test]
 fn content_and_counts_stay_right_whatever_happens() {
     let mut cloned = 0;

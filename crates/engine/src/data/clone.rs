@@ -164,7 +164,9 @@ impl FileData {
             let (step, taken) = self.update::<_, Error>(Intent::Grow, |tx| {
                 let start = from + done;
                 let inode = tx.inode(range.to)?.ok_or(Error::NotFound(range.to))?;
-                if inode.flags & FLAG_PREALLOCATED != 0 {
+                let source = tx.inode(range.from)?.ok_or(Error::NotFound(range.from))?;
+                // Overwriting a shared block frees nothing: the room that was promised for it would be gone.
+                if (inode.flags | source.flags) & FLAG_PREALLOCATED != 0 {
                     return Ok((Step::Copy, 0));
                 }
                 let extents = tx.extents(range.from, start, from + blocks, extents_max)?;
