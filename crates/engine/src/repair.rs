@@ -35,10 +35,11 @@ impl Recount {
 pub(crate) struct Repair<'e>(pub(crate) &'e Engine);
 
 impl Repair<'_> {
-    /// Puts and deletes items as a check has planned, finishes truncations that the plan began,
-    /// and, if asked to, counts again what the checkpoint's tables claim. A checkpoint ends it.
+    /// Puts and deletes items as a check has planned, and, if asked to, counts again what the checkpoint's tables claim. Finishes the
+    /// truncations that there are then, those that the plan began among them, if the plan was not `partial`: with counts of shared blocks
+    /// that are still too low it would take away what other files have. A checkpoint ends it.
     /// Operations other than put and delete are not planned, and refused.
-    pub(crate) fn carry_out(&self, ops: &[Op], recount: bool) -> Result<()> {
+    pub(crate) fn carry_out(&self, ops: &[Op], recount: bool, partial: bool) -> Result<()> {
         for ops in ops.chunks(self.0.store.transaction_ops_max()) {
             self.0.history.update::<_, Error>(Intent::Shrink, |tx| {
                 for op in ops {
@@ -58,7 +59,7 @@ impl Repair<'_> {
             self.recount()?;
         }
         self.0.data.find_truncations()?;
-        while self.0.data.finish_a_truncation()? {}
+        while !partial && self.0.data.finish_a_truncation()? {}
         self.0.checkpoints.write()
     }
 

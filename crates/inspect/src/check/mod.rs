@@ -320,7 +320,10 @@ fn check_content(
     }
     if lost {
         // With pages missing, what looks like an error in the rest may be right.
-        return Ok(Repairs::default());
+        return Ok(Repairs {
+            partial: true,
+            ..Repairs::default()
+        });
     }
     Ok(plan.finish(inspector, &state, ino_limit))
 }
