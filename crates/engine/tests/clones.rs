@@ -8,7 +8,7 @@ use common::content::{
     change_at_random, check_counts, clone, extents, large_zones, open, read, text, write,
 };
 use common::{NOW, create, fresh, noise};
-use persimmon_engine::Volume;
+use persimmon_engine::{CloneRange, Cloned, Task, Volume};
 use persimmon_format::Compression;
 use persimmon_format::table::Role;
 
@@ -106,6 +106,47 @@ fn blocks_beside_those_that_are_shared_stay_the_files_own() {
         .collect();
     assert_eq!(own, [(0, 20), (27, 23)]);
     assert!(read(&volume, one, 0, content.len()) == content);
+    check_counts(&volume);
+}
+
+/// From the first block that had to be copied on the rest of the call was copied too, 8 MiB of it.
+#[test]
+fn of_what_lies_between_blocks_to_copy_the_most_is_shared() {
+    let volume = open(&fresh(large_zones()), Compression::Lz4);
+    let (one, two) = (create(&volume).unwrap(), create(&volume).unwrap());
+    let mut content = noise(1, 200 * BLOCK);
+    // Single blocks that compress, synced: they are packed, and packing tells no record.
+    for block in [50, 53, 100] {
+        let line = vec![block as u8; BLOCK];
+        content[block * BLOCK..][..BLOCK].copy_from_slice(&line);
+        write(&volume, one, block * BLOCK, &line);
+        volume.sync_file(one).unwrap();
+    }
+    volume.step(Task::Checkpoint).unwrap();
+    for blocks in [0..50, 51..53, 54..100, 101..200] {
+        let bytes = &content[blocks.start * BLOCK..blocks.end * BLOCK];
+        write(&volume, one, blocks.start * BLOCK, bytes);
+    }
+    volume.sync().unwrap();
+    let (mut at, mut steps) = (0, Vec::new());
+    while at < content.len() {
+        let range = CloneRange {
+            from: one,
+            from_offset: at as u64,
+            to: two,
+            to_offset: at as u64,
+            len: (content.len() - at) as u64,
+        };
+        let Cloned { bytes, to_copy } = volume.clone_range(&range, NOW).unwrap();
+        steps.push((bytes / BLOCK as u64, to_copy / BLOCK as u64));
+        at += bytes as usize;
+        let rest = (content.len() - at).min(to_copy as usize);
+        write(&volume, two, at, &content[at..at + rest]);
+        at += rest;
+    }
+    let due = [(50, 4), (46, 1), (99, u64::MAX / BLOCK as u64)];
+    assert_eq!(steps, due);
+    assert!(read(&volume, two, 0, content.len()) == content);
     check_counts(&volume);
 }
 

@@ -42,7 +42,7 @@ fn clone(volume: &Volume, from: (Ino, u64), to: (Ino, u64), blocks: u64) -> u64 
         to_offset: to.1 * BLOCK,
         len: blocks * BLOCK,
     };
-    volume.clone_range(&range, now(7)).unwrap() / BLOCK
+    volume.clone_range(&range, now(7)).unwrap().bytes / BLOCK
 }
 
 /// Items of the store and extents, as the engine has them.
