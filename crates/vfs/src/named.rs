@@ -71,7 +71,7 @@ fn find<T>(
         let near = key.ino == ino
             && key.kind == kind
             && may_have(first, key.item)
-            && key.snapshot == VersionId(0);
+            && key.version == VersionId(0);
         if !near {
             return Ok(ControlFlow::Break(()));
         }
