@@ -68,6 +68,8 @@ impl fmt::Display for Finding {
 /// Findings so far: the first ones in full, of the others how many there were and which numbers.
 #[derive(Debug)]
 pub(crate) struct Findings {
+    /// The snapshot in which things are found.
+    snapshot: Option<String>,
     list: Vec<Finding>,
     numbers: BTreeSet<u16>,
     total: u64,
@@ -78,6 +80,7 @@ pub(crate) struct Findings {
 impl Findings {
     pub(crate) fn new(max: usize) -> Findings {
         Findings {
+            snapshot: None,
             list: Vec::new(),
             numbers: BTreeSet::new(),
             total: 0,
@@ -88,6 +91,21 @@ impl Findings {
 
     /// Notes a finding. `detail`, if not empty, follows the rule's title.
     pub(crate) fn add(&mut self, rule: &Rule, place: impl fmt::Display, detail: impl fmt::Display) {
+        self.note(rule, place, detail, rule.repair);
+    }
+
+    /// The same of what is not mended, because there are several versions.
+    pub(crate) fn add_left(&mut self, rule: &Rule, place: String, detail: String) {
+        self.note(rule, place, detail, WITH_VERSIONS);
+    }
+
+    fn note(
+        &mut self,
+        rule: &Rule,
+        place: impl fmt::Display,
+        detail: impl fmt::Display,
+        repair: &'static str,
+    ) {
         self.total += 1;
         self.numbers.insert(rule.number);
         self.worst = self.worst.max(Some(rule.severity));
@@ -100,13 +118,22 @@ impl Findings {
         } else {
             format!("{}: {detail}", rule.title)
         };
+        let (place, repair) = match &self.snapshot {
+            Some(name) => (format!("snapshot \"{name}\", {place}"), IN_SNAPSHOT),
+            None => (place.to_string(), repair),
+        };
         self.list.push(Finding {
             number: rule.number,
             severity: rule.severity,
-            place: place.to_string(),
+            place,
             message,
-            repair: rule.repair,
+            repair,
         });
+    }
+
+    /// Says in which snapshot things are found from now on; in none of them is the main subvolume.
+    pub(crate) fn within(&mut self, snapshot: Option<String>) {
+        self.snapshot = snapshot;
     }
 
     /// Whether one of the findings has this number, those not kept included.
@@ -125,6 +152,12 @@ impl Findings {
     }
 }
 
+/// A repair changes what the main subvolume shows, and never what others do.
+const IN_SNAPSHOT: &str =
+    "fsck --repair leaves snapshots as they are: copy what can be read out of it";
+/// Where there are snapshots a repair puts and removes no extents of files: that could show one version what is another's.
+const WITH_VERSIONS: &str =
+    "fsck --repair leaves it, because there are snapshots: copy what can be read to another volume";
 const RECOUNT: &str = "fsck --repair counts again";
 const CORRECT: &str = "fsck --repair corrects it";
 const BACKUP: &str = "copy what can be read to another volume";
@@ -208,6 +241,14 @@ rules! {
     SHARED_UNNAMED 533 Error "no file has some of the shared blocks", "fsck --repair frees them";
     SHARED_COUNT 534 Error "a count of the extents that name shared blocks is wrong", CORRECT;
     SHARED_COUNT_OVERLAP 535 Error "two counts cover the same shared blocks", CORRECT;
+
+    VERSION 541 Error "the table of versions contradicts itself", BACKUP;
+    SUBVOLUME 542 Error "a subvolume is not as one can be", BACKUP;
+    VERSION_UNKNOWN 543 Error "an item is of a version that does not exist", BACKUP;
+    VERSION_OVERLAP 544 Error "extents of several versions overlap in part", BACKUP;
+    CHANGES 545 Error "a version changed an older inode and does not tell where", BACKUP;
+    WHITEOUT 546 Note "a version hides what is not there", NOTHING;
+    UNSETTLED 547 Note "what nothing shows any more waits to be removed", "that happens while the volume is mounted";
 
     ENTRY_NAME 601 Error "a directory entry has an impossible name", "fsck --repair renames it";
     ENTRY_HASH 602 Error "a directory entry is not filed under its name", "fsck --repair files it again";

@@ -290,10 +290,18 @@ impl Evidence<'_> {
             Op::Map {
                 extent: Extent::Frame { addr, crcs },
                 ..
+            }
+            | Op::Move {
+                extent: Extent::Frame { addr, crcs },
+                ..
             } => self.missing(*addr, crcs.len() as u64, &|| {
                 first_bad_block(self.media, *addr, crcs)
             }),
             Op::Map {
+                extent: Extent::Packed(packed),
+                ..
+            }
+            | Op::Move {
                 extent: Extent::Packed(packed),
                 ..
             } => self.missing(packed.addr, packed.span().into(), &|| {

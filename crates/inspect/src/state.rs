@@ -1,22 +1,33 @@
 //! The content of the volume after replay: the checkpoint's tree, and above it what the journal
 //! changed. A second, naive implementation of what the engine does to its pages.
+//!
+//! The tree has items of all versions. A key without a version names a *place*; what is shown at a place depends on the version that
+//! one looks at ([`Scope`]).
 
+mod extents;
+mod settle;
 mod sharing;
+mod shown;
+#[cfg(test)]
+mod tests;
+mod versions;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
-use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
-use persimmon_format::inode::{Inode, SHARED};
+use persimmon_format::inode::Inode;
 use persimmon_format::name::{self, DirEntry};
-use persimmon_format::packed::{self, FrameTally};
 use persimmon_format::page::PageView;
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::{FormatError, Ino, Key, KeyKind, PageId};
+use persimmon_format::version::WHITEOUT;
+use persimmon_format::{FormatError, Ino, Key, KeyKind, PageId, SubvolumeId, VersionId};
 
 use crate::tree::{CheckedTree, Leaf, StoredPage};
 use crate::volume::Inspector;
+pub(crate) use shown::Picker;
+pub(crate) use versions::{Scope, Versions, changes_of, is_of_table, subvolume_of, version_of};
 
 /// Pages kept for single look-ups.
 const PAGES_KEPT_MAX: usize = 64;
@@ -29,18 +40,143 @@ pub(crate) struct State<'i, 'd> {
     pub tree: CheckedTree,
     overlay: BTreeMap<Key, Option<Vec<u8>>>,
     pages: RefCell<HashMap<PageId, StoredPage>>,
+    versions: Versions,
+}
+
+/// An inode, without a subvolume, and the version in which it is looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct At {
+    pub ino: Ino,
+    pub scope: Rc<Scope>,
+}
+
+/// By how much the sectors of inodes grow with a record.
+#[derive(Debug, Default)]
+struct Grown(BTreeMap<Ino, i64>);
+
+impl Grown {
+    fn add(&mut self, ino: Ino, sectors: i64) {
+        let sum = self.0.entry(ino).or_default();
+        *sum = sum.saturating_add(sectors);
+    }
 }
 
 impl<'i, 'd> State<'i, 'd> {
     pub(crate) fn new(inspector: &'i Inspector<'d>, tree: CheckedTree) -> State<'i, 'd> {
-        State {
+        let mut state = State {
             inspector,
             tree,
             overlay: BTreeMap::new(),
             pages: RefCell::default(),
-        }
+            versions: Versions::default(),
+        };
+        state.versions = Versions::read(&state);
+        state
     }
 
+    /// The table of subvolumes and versions.
+    pub(crate) fn versions(&self) -> &Versions {
+        &self.versions
+    }
+
+    /// What the main subvolume has.
+    pub(crate) fn main(&self) -> Rc<Scope> {
+        let version = self.versions.of(SubvolumeId::MAIN);
+        self.versions.scope(version.unwrap_or_default())
+    }
+
+    /// Where an inode is looked at that names its subvolume.
+    pub(crate) fn at(&self, ino: Ino) -> Result<At> {
+        let (scope, key) = self.place(&Key::extent(ino, 0))?;
+        Ok(At {
+            ino: key.ino,
+            scope,
+        })
+    }
+
+    /// The place that a key means which names a subvolume, and what the subvolume has.
+    pub(crate) fn place(&self, key: &Key) -> Result<(Rc<Scope>, Key)> {
+        if key.is_unversioned() {
+            return Ok((Rc::new(Scope::only(VersionId(0))), *key));
+        }
+        let subvolume = key.ino.subvolume();
+        let version = self.versions.of(subvolume).ok_or(FormatError::Value {
+            what: "record",
+            field: "subvolume",
+            value: subvolume.0.into(),
+        })?;
+        let place = Key {
+            ino: key.ino.plain(),
+            version: VersionId(0),
+            ..*key
+        };
+        Ok((self.versions.scope(version), place))
+    }
+
+    /// The items of all versions at a place, the oldest first.
+    pub(crate) fn items_at(&self, place: &Key) -> Vec<(VersionId, Vec<u8>)> {
+        let (first, last) = (place.at(VersionId(0)), place.at(VersionId(u32::MAX)));
+        let mut found: BTreeMap<VersionId, Vec<u8>> = BTreeMap::new();
+        let mut at = self.leaf_of(&first).unwrap_or(0);
+        while self
+            .tree
+            .leaves
+            .get(at)
+            .is_some_and(|leaf| leaf.low <= last)
+        {
+            self.with_leaf(at, |leaf, view| {
+                let items = leaf.items(view);
+                let here = items.filter(|(key, _)| first <= *key && *key <= last);
+                found.extend(here.map(|(key, value)| (key.version, value.to_vec())));
+            });
+            at += 1;
+        }
+        for (key, value) in self.overlay.range(first..=last) {
+            match value {
+                Some(value) => drop(found.insert(key.version, value.clone())),
+                None => drop(found.remove(&key.version)),
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    /// What a version shows at a place, and the number of that item.
+    pub(crate) fn shown(&self, scope: &Scope, place: &Key) -> Option<(VersionId, Vec<u8>)> {
+        if self.versions.is_plain() {
+            let number = VersionId(0);
+            return self.get(&place.at(number)).map(|value| (number, value));
+        }
+        self.newest(place, |number| scope.shows(number))
+    }
+
+    /// What the parent of a version shows at a place.
+    fn shown_below(&self, scope: &Scope, place: &Key) -> Option<(VersionId, Vec<u8>)> {
+        self.newest(place, |number| scope.is_below(number))
+    }
+
+    /// The newest of the items at a place that count, unless it says that there is nothing.
+    fn newest(
+        &self,
+        place: &Key,
+        counts: impl Fn(VersionId) -> bool,
+    ) -> Option<(VersionId, Vec<u8>)> {
+        let items = self.items_at(place).into_iter().rev();
+        let newest = { items }.find(|(number, _)| counts(*number));
+        newest.filter(|(_, value)| !place.is_whiteout(value))
+    }
+
+    /// Whether a version shows an inode. What belongs to none is always there.
+    fn is_there(&self, scope: &Scope, ino: Ino) -> bool {
+        ino == Key::GLOBAL || self.shown(scope, &Key::inode(ino)).is_some()
+    }
+
+    /// What a subvolume shows under a key, which names it in its inode.
+    pub(crate) fn visible(&self, key: &Key) -> Option<Vec<u8>> {
+        let (scope, place) = self.place(key).ok()?;
+        self.shown(&scope, &place).map(|(_, value)| value)
+    }
+
+    /// The item with exactly this key.
     pub(crate) fn get(&self, key: &Key) -> Option<Vec<u8>> {
         if let Some(changed) = self.overlay.get(key) {
             return changed.clone();
@@ -53,11 +189,17 @@ impl<'i, 'd> State<'i, 'd> {
         })?
     }
 
+    /// An inode as its subvolume shows it.
     pub(crate) fn inode(&self, ino: Ino) -> Option<Inode> {
-        Inode::decode(&self.get(&Key::inode(ino))?).ok()
+        self.inode_in(&self.at(ino).ok()?)
     }
 
-    /// The inode that a name in a directory leads to.
+    fn inode_in(&self, at: &At) -> Option<Inode> {
+        let (_, value) = self.shown(&at.scope, &Key::inode(at.ino))?;
+        Inode::decode(&value).ok()
+    }
+
+    /// The inode that a name in a directory leads to, both in the directory's subvolume.
     pub(crate) fn lookup(
         &self,
         inspector: &Inspector<'_>,
@@ -65,10 +207,11 @@ impl<'i, 'd> State<'i, 'd> {
         name: &[u8],
     ) -> Option<Ino> {
         let first = name::first_item(&inspector.key, name);
+        let at = self.at(directory).ok()?;
         let mut found = None;
-        let from = Key::new(directory, KeyKind::DIR_ENTRY, first);
-        let _ = self.scan(from, &mut |key, value| {
-            let is_near = key.ino == directory
+        let from = Key::new(at.ino, KeyKind::DIR_ENTRY, first);
+        let _ = self.scan_shown(&at.scope, from, &mut |key, value| {
+            let is_near = key.ino == at.ino
                 && key.kind == KeyKind::DIR_ENTRY
                 && name::may_have(first, key.item);
             match DirEntry::decode(value) {
@@ -78,10 +221,10 @@ impl<'i, 'd> State<'i, 'd> {
             }
             ControlFlow::Break(())
         });
-        found
+        found.map(|ino| ino.of(directory.subvolume()))
     }
 
-    /// Hands the items from `from` on to `visit`, in key order.
+    /// Hands the items of all versions from `from` on to `visit`, in key order.
     pub(crate) fn scan(
         &self,
         from: Key,
@@ -143,169 +286,130 @@ impl<'i, 'd> State<'i, 'd> {
 
     /// Applies the record's operations.
     pub(crate) fn apply(&mut self, ops: &[Op]) -> Result<()> {
-        for op in ops {
-            match op {
-                Op::Put { key, value } => {
-                    self.overlay.insert(*key, Some(value.clone()));
+        let mut grown = Grown::default();
+        let result = ops.iter().try_for_each(|op| self.op(op, &mut grown));
+        self.grow(&mut grown);
+        result
+    }
+
+    fn op(&mut self, op: &Op, grown: &mut Grown) -> Result<()> {
+        match op {
+            Op::Put { key, value } => {
+                // The inode that a record puts is as after all that it did before.
+                if key.kind == KeyKind::INODE || is_of_table(key) {
+                    self.grow(grown);
                 }
-                Op::Delete { key } => {
-                    self.overlay.insert(*key, None);
-                }
-                Op::Map { ino, block, extent } => {
-                    let end = block.saturating_add(extent.blocks());
-                    self.replace(*ino, *block, end, Some(extent.clone()))?;
-                }
-                Op::Punch { ino, from, to } => {
-                    self.replace(*ino, *from, *to, None)?;
-                }
-                Op::Splice {
-                    ino,
-                    block,
-                    at,
-                    bytes,
-                } => self.splice(*ino, *block, (*at).into(), bytes)?,
-                Op::Touch { ino, set } => self.touch(*ino, set),
-                Op::Share(share) => self.share(share)?,
-                // Of no item: the inspector knows where the lots end.
-                Op::Lot { .. } => {}
+                self.put(key, value.clone())?;
             }
+            Op::Delete { key } => self.delete(key)?,
+            Op::Map { ino, block, extent } => {
+                let end = block.saturating_add(extent.blocks());
+                let more = self.replace(&self.at(*ino)?, (*block, end), Some(extent.clone()))?;
+                grown.add(*ino, more);
+            }
+            Op::Punch { ino, from, to } => {
+                let more = self.replace(&self.at(*ino)?, (*from, *to), None)?;
+                grown.add(*ino, more);
+            }
+            Op::Splice {
+                ino,
+                block,
+                at,
+                bytes,
+            } => {
+                let more = self.splice(*ino, *block, (*at).into(), bytes)?;
+                grown.add(*ino, more);
+            }
+            Op::Touch { ino, set } => self.touch(*ino, set)?,
+            Op::Share(share) => {
+                let (source, target) = self.share(share)?;
+                grown.add(share.from, source);
+                grown.add(share.to, target);
+            }
+            // The number says which item has the content, not what a subvolume shows.
+            Op::Move {
+                version,
+                ino,
+                block,
+                extent,
+            } => {
+                let end = block.saturating_add(extent.blocks());
+                let at = At {
+                    ino: *ino,
+                    scope: Rc::new(Scope::only(*version)),
+                };
+                self.replace(&at, (*block, end), Some(extent.clone()))?;
+            }
+            Op::Settle(settle) => self.settle(settle)?,
+            // Of no item: the inspector knows where the lots end.
+            Op::Lot { .. } => {}
         }
         Ok(())
     }
 
-    /// Writes into the inline content of a block, which may be a hole.
-    fn splice(&mut self, ino: Ino, block: u64, at: usize, bytes: &[u8]) -> Result<()> {
-        let key = Key::extent(ino, block);
-        let content = match self.floor(&key).filter(|(found, _)| *found == key) {
-            Some((_, value)) => match Extent::decode(&value)? {
-                Extent::Inline(content) => content,
-                // No such record is written: what it leaves is checked like all else.
-                _ => Vec::new(),
-            },
-            None => Vec::new(),
-        };
-        let extent = Extent::spliced(content, at, bytes);
-        self.replace(ino, block, block.saturating_add(1), Some(extent))
+    /// Makes an item of the version that the key's subvolume has.
+    fn put(&mut self, key: &Key, value: Vec<u8>) -> Result<()> {
+        let (scope, place) = self.place(key)?;
+        if is_of_table(&place) {
+            self.versions.change(&place, Some(&value));
+        }
+        self.take_owned(&scope, &place);
+        self.overlay.insert(place.at(scope.number), Some(value));
+        Ok(())
     }
 
-    /// Removes file blocks `from..to`, and maps an extent from `from` on, if there is one.
-    fn replace(&mut self, ino: Ino, from: u64, to: u64, mapped: Option<Extent>) -> Result<()> {
-        let first = self
-            .floor(&Key::extent(ino, from))
-            .map(|(key, _)| key)
-            .filter(|key| key.ino == ino && key.kind == KeyKind::EXTENT)
-            .map_or(from, |key| key.item);
-        // Blocks of a frame count by what the file has of all of it: so look at all there may be of those cut into.
-        let start = first.min(from.saturating_sub(packed::COMPRESSED_BLOCKS_MAX as u64));
-        let end = to.saturating_add(packed::COMPRESSED_BLOCKS_MAX as u64);
-        let mut before: BTreeMap<u64, Extent> = BTreeMap::new();
-        let mut broken = None;
-        let _ = self.scan(Key::extent(ino, start), &mut |key, value| {
-            if key.ino != ino || key.kind != KeyKind::EXTENT || key.item >= end {
-                return ControlFlow::Break(());
-            }
-            match Extent::decode(value) {
-                Ok(extent) => {
-                    before.insert(key.item, extent);
-                }
-                Err(error) if (first..to).contains(&key.item) => broken = Some(error),
-                Err(_) => {}
-            }
-            ControlFlow::Continue(())
-        });
-        if let Some(error) = broken {
-            return Err(error);
+    fn delete(&mut self, key: &Key) -> Result<()> {
+        let (scope, place) = self.place(key)?;
+        if is_of_table(&place) {
+            self.versions.change(&place, None);
         }
-        let mut after = before.clone();
-        let mut unshared = Vec::new();
-        for (block, extent) in &before {
-            let end = block.saturating_add(extent.blocks());
-            if *block >= to || end <= from {
-                continue;
+        self.take_owned(&scope, &place);
+        let hides = scope.has_parent && self.shown_below(&scope, &place).is_some();
+        let is_inode = place.kind == KeyKind::INODE;
+        if hides && (is_inode || self.is_there(&scope, place.ino)) {
+            let whiteout = Some(WHITEOUT.to_vec());
+            self.overlay.insert(place.at(scope.number), whiteout);
+        }
+        Ok(())
+    }
+
+    /// Removes what a version owns at a place.
+    fn take_owned(&mut self, scope: &Scope, place: &Key) {
+        if self.versions.is_plain() || place.is_unversioned() {
+            self.overlay.insert(place.at(scope.number), None);
+            return;
+        }
+        for (number, _) in self.items_at(place) {
+            if scope.owns(number) {
+                self.overlay.insert(place.at(number), None);
             }
-            let (cut, cut_end) = (from.max(*block), to.min(end));
-            if let Extent::Shared { at, blocks } = extent.part(cut - block, cut_end - cut)
-                && ino != SHARED
+        }
+    }
+
+    fn touch(&mut self, ino: Ino, set: &Touch) -> Result<()> {
+        let at = self.at(ino)?;
+        let Some(mut inode) = self.inode_in(&at) else {
+            return Ok(());
+        };
+        inode.size = set.size.unwrap_or(inode.size);
+        inode.mtime = set.mtime.unwrap_or(inode.mtime);
+        inode.ctime = set.ctime.unwrap_or(inode.ctime);
+        inode.atime = set.atime.unwrap_or(inode.atime);
+        inode.mode = set.mode.unwrap_or(inode.mode);
+        self.put(&Key::inode(ino), inode.encode())
+    }
+
+    /// Adds to the sectors of inodes.
+    fn grow(&mut self, grown: &mut Grown) {
+        for (ino, more) in std::mem::take(&mut grown.0) {
+            let Ok(at) = self.at(ino) else { continue };
+            if more != 0
+                && let Some(mut inode) = self.inode_in(&at)
             {
-                unshared.push((at, at.saturating_add(blocks.into())));
+                inode.sectors = inode.sectors.saturating_add_signed(more);
+                // The subvolume was looked up, so this cannot fail.
+                let _ = self.put(&Key::inode(ino), inode.encode());
             }
-            self.overlay.insert(Key::extent(ino, *block), None);
-            after.remove(block);
-            if *block < from {
-                after.insert(*block, extent.part(0, from - block));
-            }
-            if end > to {
-                after.insert(to, extent.part(to - block, end - to));
-            }
-        }
-        let is_frame = matches!(mapped, Some(Extent::Frame { .. }));
-        if let Some(extent) = mapped {
-            after.insert(from, extent);
-        }
-        for (block, extent) in &after {
-            let key = Key::extent(ino, *block);
-            let is_gone = self.overlay.get(&key).is_some_and(Option::is_none);
-            if is_gone || before.get(block) != Some(extent) {
-                self.overlay.insert(key, Some(extent.encode()));
-            }
-        }
-        let (gone, added) = (sectors(ino, &before), sectors(ino, &after));
-        self.change_inode(ino, |inode| {
-            inode.sectors = inode.sectors.saturating_add(added).saturating_sub(gone);
-        });
-        for (from, to) in unshared {
-            self.drop_references(from, to)?;
-        }
-        if is_frame {
-            self.join(ino, from);
-        }
-        Ok(())
-    }
-
-    /// Makes one extent of a frame that begins at `block` and the one before it, where both are one run on the device: a record that
-    /// shares a block of it shares all of it.
-    fn join(&mut self, ino: Ino, block: u64) {
-        let frame_at = |block: u64| {
-            let (key, value) = self.floor(&Key::extent(ino, block))?;
-            let is_extent = key.ino == ino && key.kind == KeyKind::EXTENT;
-            match Extent::decode(&value) {
-                Ok(Extent::Frame { addr, crcs }) if is_extent => Some((key.item, addr, crcs)),
-                _ => None,
-            }
-        };
-        let Some((first, addr, mut crcs)) = block.checked_sub(1).and_then(frame_at) else {
-            return;
-        };
-        let Some((_, next, more)) = frame_at(block).filter(|(at, ..)| *at == block) else {
-            return;
-        };
-        let blocks = crcs.len() as u64;
-        let follows = first.saturating_add(blocks) == block
-            && (addr.device(), addr.zone()) == (next.device(), next.zone())
-            && u64::from(addr.block()) + blocks == u64::from(next.block());
-        if follows && crcs.len() + more.len() <= FRAME_BLOCKS_MAX {
-            crcs.extend(more);
-            let whole = Extent::Frame { addr, crcs };
-            self.overlay
-                .insert(Key::extent(ino, first), Some(whole.encode()));
-            self.overlay.insert(Key::extent(ino, block), None);
-        }
-    }
-
-    fn touch(&mut self, ino: Ino, set: &Touch) {
-        self.change_inode(ino, |inode| {
-            inode.size = set.size.unwrap_or(inode.size);
-            inode.mtime = set.mtime.unwrap_or(inode.mtime);
-            inode.ctime = set.ctime.unwrap_or(inode.ctime);
-            inode.atime = set.atime.unwrap_or(inode.atime);
-            inode.mode = set.mode.unwrap_or(inode.mode);
-        });
-    }
-
-    fn change_inode(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) {
-        if let Some(mut inode) = self.inode(ino) {
-            change(&mut inode);
-            self.overlay.insert(Key::inode(ino), Some(inode.encode()));
         }
     }
 
@@ -336,12 +440,4 @@ impl<'i, 'd> State<'i, 'd> {
         let view = PageView::new(&stored.image).ok()?;
         Some(look(leaf, &view))
     }
-}
-
-/// What extents of a file take, in units of 512 bytes.
-fn sectors(ino: Ino, extents: &BTreeMap<u64, Extent>) -> u64 {
-    let mut tally = FrameTally::default();
-    let each = extents.iter();
-    each.map(|(block, extent)| tally.extent(ino, *block, extent).sectors)
-        .fold(0, u64::saturating_add)
 }

@@ -6,7 +6,7 @@ use persimmon_format::compression::Codec;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::packed::FrameTally;
-use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, VersionId};
+use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind};
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
@@ -70,6 +70,7 @@ impl FileUsage {
             },
             Extent::Inline(_) | Extent::Compressed(_) => (&mut by.inline, extent.blocks()),
             Extent::Reserved { .. } => (&mut by.reserved, 0),
+            Extent::Hole { .. } => return,
             // What it takes is counted where it is stored.
             Extent::Shared { .. } => {
                 by.shared.add(extent.blocks(), 0);
@@ -82,7 +83,8 @@ impl FileUsage {
 }
 
 impl Inspector<'_> {
-    /// Counts the content of all files that have a name, as after a mount.
+    /// Counts the content of all files that have a name, as after a mount. Of snapshots it counts what the main subvolume shows too, and
+    /// what is in the store of shared blocks.
     ///
     /// # Errors
     /// Metadata is lost or damaged, so that not all files can be counted.
@@ -95,9 +97,10 @@ impl Inspector<'_> {
         let mut tally = FrameTally::default();
         let mut counted: Option<Ino> = None;
         let mut damage = None;
-        let _ = state.scan(Key::from_bytes(&[0; Key::LEN]), &mut |key, value| {
+        let first = Key::from_bytes(&[0; Key::LEN]);
+        let _ = state.scan_shown(&state.main(), first, &mut |key, value| {
             let item = match key.kind {
-                _ if key.ino == Key::GLOBAL || key.snapshot != VersionId(0) => Ok(()),
+                _ if key.ino == Key::GLOBAL => Ok(()),
                 KeyKind::INODE => Inode::decode(value).map(|inode| {
                     if inode.is_file() && inode.nlink > 0 {
                         usage.files += 1;

@@ -205,7 +205,9 @@ impl<'d> Inspector<'d> {
     ) -> bool {
         let first = self.media.first(zone);
         let is_in = |op: &Op| match op {
-            Op::Map { extent, .. } => extent.addr().is_some_and(|addr| addr.zone() == first),
+            Op::Map { extent, .. } | Op::Move { extent, .. } => {
+                extent.addr().is_some_and(|addr| addr.zone() == first)
+            }
             _ => false,
         };
         let entry = checkpoint.zit.get(first.0 as usize);

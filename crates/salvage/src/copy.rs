@@ -71,6 +71,7 @@ impl<'a, 'd> Copy<'a, 'd> {
                 strays: 0,
                 unlinked: 0,
                 losses: 0,
+                snapshots_left: content.others(),
             },
             items: Vec::new(),
         }
@@ -134,7 +135,7 @@ impl<'a, 'd> Copy<'a, 'd> {
     fn begin(&mut self, key: Key, value: &[u8]) -> Result<Option<Current>> {
         let ino = key.ino;
         // What is shared is copied with each file that has it.
-        if ino == Key::GLOBAL || ino == SHARED || key.version.0 != 0 {
+        if ino == Key::GLOBAL || ino == SHARED {
             return Ok(None);
         }
         if self.placement.is_orphan(ino) {

@@ -82,7 +82,7 @@ impl File {
                 let content = packed::decompress(bytes);
                 self.blocks(copy, at, 1, content.as_ref().map(|block| &block[..]))
             }
-            Extent::Reserved { .. } | Extent::Shared { .. } => Ok(()),
+            Extent::Reserved { .. } | Extent::Shared { .. } | Extent::Hole { .. } => Ok(()),
         }
     }
 

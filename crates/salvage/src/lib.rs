@@ -27,6 +27,12 @@ pub enum Error {
     /// The broken volume cannot be read at all.
     #[error(transparent)]
     Broken(#[from] InspectError),
+    /// What the repair in place does not do.
+    #[error(
+        "it has snapshots, of which each shows a part of the same items; metadata is written anew only where there is one version: \
+         copy what can be read with `persimmon recover`; nothing was changed"
+    )]
+    Snapshots,
     /// The volume that is written to failed, or is too small.
     #[error("the volume written to: {0}")]
     New(#[from] persimmon_engine::Error),
@@ -67,9 +73,11 @@ pub struct Recovered {
     pub unlinked: u64,
     /// Losses told.
     pub losses: u64,
+    /// Snapshots that were not copied: each is a filesystem of its own.
+    pub snapshots_left: u64,
 }
 
-/// Copies everything of `from` to `to`, which was just made and is empty. `on_loss` is told of all
+/// Copies what the main subvolume of `from` shows to `to`, which was just made and is empty. `on_loss` is told of all
 /// that is lost, in no particular order; `now` is when. A checkpoint ends it.
 ///
 /// # Errors
@@ -81,7 +89,22 @@ pub fn recover(
     on_loss: &mut dyn FnMut(&Loss),
     progress: &mut dyn FnMut(Doing, u64, u64),
 ) -> Result<Recovered> {
-    let content = from.content(&mut |stage, done, total| {
+    recover_of(from, None, to, now, on_loss, progress)
+}
+
+/// The same of the snapshot with this name, if there is a name.
+///
+/// # Errors
+/// There is no such snapshot; else as [`recover`].
+pub fn recover_of(
+    from: &Rebuilt<'_>,
+    snapshot: Option<&[u8]>,
+    to: &Volume,
+    now: Timestamp,
+    on_loss: &mut dyn FnMut(&Loss),
+    progress: &mut dyn FnMut(Doing, u64, u64),
+) -> Result<Recovered> {
+    let content = from.content_of(snapshot, &mut |stage, done, total| {
         progress(Doing::Reading(stage), done, total);
     })?;
     let mut copy = copy::Copy::new(from, &content, to, now, on_loss);

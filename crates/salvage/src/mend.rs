@@ -28,7 +28,7 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 /// tell. `options` bound its memory. Until it has succeeded the volume stays what it was.
 ///
 /// # Errors
-/// The device fails, or has too few free zones for new metadata.
+/// The device fails, or has too few free zones for new metadata. The volume has snapshots, or may have some.
 pub fn mend(
     from: &Rebuilt<'_>,
     device: Arc<dyn ZonedDevice>,
@@ -39,6 +39,10 @@ pub fn mend(
     let content = from.content(&mut |stage, done, total| {
         progress(Doing::Reading(stage), done, total);
     })?;
+    // What stands in for a lost item would be put at a place where each version shows another.
+    if content.is_versioned() {
+        return Err(Error::Snapshots);
+    }
     let numbers = from.numbers();
     let start = RebuildStart {
         identity: numbers.identity,

@@ -1,10 +1,12 @@
 //! Files, directories and everything else that has an inode, item by item in key order.
 
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
+use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::zone_header;
-use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, VersionId};
+use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, SubvolumeId, VersionId};
 
 use super::items::Current;
 use super::links::{InodeRow, Names};
@@ -12,12 +14,14 @@ use super::losses::Losses;
 use super::owners::Owners;
 use super::repair::Plan;
 use super::sharing::Sharing;
+use super::stored::Stored;
+use super::versions::{NO_SNAPSHOTS, Table, layer};
 use super::{CheckOptions, Counts};
 use crate::finding::{
     DIR_SIZE, Findings, INODE_MODE, INODE_NUMBER, INODE_SECTORS, ITEM_KEY, ITEM_OWNER, ITEM_VALUE,
-    ORPHANS, SYMLINK, TRUNCATION, XATTR_NAMES,
+    ORPHANS, SYMLINK, TRUNCATION, VERSION_UNKNOWN, XATTR_NAMES,
 };
-use crate::state::State;
+use crate::state::{Picker, Scope, State, is_of_table};
 use crate::volume::Inspector;
 
 /// What the check of an item may need besides the item.
@@ -38,34 +42,42 @@ pub(crate) struct Context<'a, 'd> {
     pub truncations: Vec<u64>,
     pub losses: &'a mut Losses,
     pub sharing: Sharing,
+    /// What versions there are.
+    pub table: &'a Table,
+    /// What the subvolume shows whose files are checked.
+    pub scope: Rc<Scope>,
+    /// Other subvolumes show items of its version too.
+    pub is_seen_by_others: bool,
 }
 
 /// Said of shared blocks without the feature.
 pub(super) const NO_SHARED_BLOCKS: &str = "the volume has no shared blocks";
 
-/// Checks all items after the replay; what is left to check are the names.
+/// Checks the items of all versions after the replay, and the files of the main subvolume; what is left to check are the names.
 pub(crate) fn check(mut context: Context<'_, '_>) -> Names {
-    let mut current: Option<Current> = None;
     let state = context.state;
-    let _ = state.scan(Key::from_bytes(&[0; Key::LEN]), &mut |key, value| {
-        if key.snapshot != VersionId(0) {
-            let detail = format!("snapshot {}", key.snapshot);
-            context.findings.add(&ITEM_KEY, item(&key), detail);
+    let mut stored: Option<Stored> = None;
+    let mut current: Option<Current> = None;
+    let mut picker = Picker::new(state, Rc::clone(&context.scope), context.lost);
+    let _ = state.scan(lowest(), &mut |key, value| {
+        // They have been checked.
+        if is_of_table(&key) || key.ino.subvolume() == SubvolumeId::NONE {
             return ControlFlow::Continue(());
         }
-        if key.ino == Key::GLOBAL {
-            context.global(&key, value);
-            return ControlFlow::Continue(());
+        if stored.as_ref().is_none_or(|s| s.ino != key.ino) {
+            context.end_stored(stored.take());
         }
-        if current.as_ref().is_none_or(|c| c.ino != key.ino) {
-            if let Some(done) = current.take() {
-                context.finish(done);
-            }
-            current = Some(Current::new(key.ino));
-        }
-        if let Some(current) = &mut current {
-            context.item(current, &key, value);
-        }
+        let now = stored.get_or_insert_with(|| Stored::new(key.ino));
+        context.stored(now, &key, value);
+        picker.item(key, value, &mut |key, value| {
+            let decoded = now.take_decoded(&key);
+            context.shown(&mut current, &key, value, decoded);
+            ControlFlow::Continue(())
+        })
+    });
+    context.end_stored(stored);
+    let _ = picker.end(&mut |key, value| {
+        context.shown(&mut current, &key, value, None);
         ControlFlow::Continue(())
     });
     if let Some(done) = current.take() {
@@ -75,20 +87,34 @@ pub(crate) fn check(mut context: Context<'_, '_>) -> Names {
     if !context.lost {
         sharing.finish(state, context.findings, context.plan);
     }
-    for ino in std::mem::take(&mut context.truncations) {
-        let found = context.names.inodes.binary_search_by_key(&ino, |r| r.ino);
-        if found.is_err() && !context.lost {
-            let place = format!("inode {ino}");
-            context.findings.add(&TRUNCATION, place, "");
-            context.plan.delete(Key::truncation(Ino(ino)));
-        }
-    }
+    context.check_truncations();
     context.counts.orphans = context.names.orphans.len() as u64;
     if context.counts.orphans > 0 {
         let detail = format!("{}", context.counts.orphans);
         context.findings.add(&ORPHANS, "volume", detail);
     }
     context.names
+}
+
+/// Checks the files of a snapshot. What is stored of them is checked with that of all versions.
+pub(crate) fn check_snapshot(mut context: Context<'_, '_>) -> Names {
+    let (state, scope) = (context.state, Rc::clone(&context.scope));
+    let mut current: Option<Current> = None;
+    let _ = state.scan_shown(&scope, lowest(), &mut |key, value| {
+        if !key.is_unversioned() {
+            context.shown(&mut current, &key, value, None);
+        }
+        ControlFlow::Continue(())
+    });
+    if let Some(done) = current.take() {
+        context.finish(done);
+    }
+    context.check_truncations();
+    context.names
+}
+
+fn lowest() -> Key {
+    Key::from_bytes(&[0; Key::LEN])
 }
 
 /// A key, for a finding's place.
@@ -100,6 +126,97 @@ pub(crate) fn item(key: &Key) -> String {
 }
 
 impl Context<'_, '_> {
+    /// Checks an item as it is stored, whoever shows it.
+    fn stored(&mut self, stored: &mut Stored, key: &Key, value: &[u8]) {
+        if !self.has_possible_version(key) {
+            return;
+        }
+        if !self.table.is_plain
+            && !key.is_unversioned()
+            && !self.lost
+            && let Some(owner) = self.table.owner(key.version)
+        {
+            let scope = self.state.versions().scope(owner);
+            let (owner, item) = ((owner, &*scope), (key, value));
+            stored.layers.item(self.table, owner, item, self.findings);
+        }
+        match key.kind {
+            KeyKind::ORPHAN | KeyKind::TRUNCATION if key.ino == Key::GLOBAL => {}
+            _ if key.ino == Key::GLOBAL || key.ino != key.ino.plain() => {
+                self.findings.add(&ITEM_KEY, item(key), "");
+            }
+            KeyKind::EXTENT => stored.extent(self, key, value),
+            KeyKind::REFERENCES if key.ino == SHARED => {
+                self.sharing
+                    .references(key, value, self.findings, self.plan);
+            }
+            _ if key.ino == SHARED => {
+                let detail = "the store of shared blocks has no such items";
+                self.findings.add(&ITEM_KEY, item(key), detail);
+            }
+            KeyKind::INODE | KeyKind::SYMLINK if key.item == 0 => {}
+            KeyKind::XATTR | KeyKind::DIR_ENTRY => {}
+            _ => self.findings.add(&ITEM_KEY, item(key), ""),
+        }
+    }
+
+    /// Whether an item is of a version that it can be of; told if not.
+    fn has_possible_version(&mut self, key: &Key) -> bool {
+        let number = key.version;
+        if key.is_unversioned() && number == VersionId(0) || self.table.owner(number).is_some() {
+            return true;
+        }
+        match self.table.has_feature {
+            false => self.findings.add(&ITEM_KEY, layer(key), NO_SNAPSHOTS),
+            true => self.findings.add(&VERSION_UNKNOWN, layer(key), ""),
+        }
+        false
+    }
+
+    fn end_stored(&mut self, stored: Option<Stored>) {
+        let is_store = stored.is_some_and(|stored| stored.ino == SHARED);
+        if is_store && !self.has_shared_blocks() {
+            let place = format!("inode {SHARED}");
+            self.findings.add(&ITEM_VALUE, place, NO_SHARED_BLOCKS);
+        }
+    }
+
+    /// Checks an item that the subvolume shows. An extent may be decoded already.
+    fn shown(
+        &mut self,
+        current: &mut Option<Current>,
+        key: &Key,
+        value: &[u8],
+        decoded: Option<Extent>,
+    ) {
+        if key.ino == Key::GLOBAL {
+            return self.global(key, value);
+        }
+        if key.ino == SHARED || key.ino != key.ino.plain() {
+            return;
+        }
+        if current.as_ref().is_none_or(|c| c.ino != key.ino)
+            && let Some(done) = current.take()
+        {
+            self.finish(done);
+        }
+        let seen = self.is_seen_by_others;
+        let current = current.get_or_insert_with(|| Current::new(key.ino, seen));
+        match key.kind {
+            KeyKind::INODE if key.item == 0 => self.inode(current, key, value),
+            KeyKind::XATTR => current.xattr(self, key, value),
+            KeyKind::SYMLINK if key.item == 0 => current.symlink_len = Some(value.len() as u64),
+            KeyKind::DIR_ENTRY => current.entry(self, key, value),
+            KeyKind::EXTENT => {
+                // What cannot be decoded is told with all that is stored.
+                if let Some(extent) = decoded.or_else(|| Extent::decode(value).ok()) {
+                    current.extent(&self.scope, key, &extent);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// An item that belongs to no inode.
     fn global(&mut self, key: &Key, value: &[u8]) {
         match key.kind {
@@ -110,26 +227,18 @@ impl Context<'_, '_> {
                 self.findings.add(&ITEM_VALUE, item(key), detail);
                 self.plan.delete(*key);
             }
-            _ => self.findings.add(&ITEM_KEY, item(key), ""),
+            _ => {}
         }
     }
 
-    fn item(&mut self, current: &mut Current, key: &Key, value: &[u8]) {
-        match key.kind {
-            KeyKind::EXTENT => current.extent(self, key, value),
-            KeyKind::REFERENCES if key.ino == SHARED => {
-                self.sharing
-                    .references(key, value, self.findings, self.plan);
+    fn check_truncations(&mut self) {
+        for ino in std::mem::take(&mut self.truncations) {
+            let found = self.names.inodes.binary_search_by_key(&ino, |r| r.ino);
+            if found.is_err() && !self.lost {
+                let place = format!("inode {ino}");
+                self.findings.add(&TRUNCATION, place, "");
+                self.plan.delete(Key::truncation(Ino(ino)));
             }
-            _ if key.ino == SHARED => {
-                let detail = "the store of shared blocks has no such items";
-                self.findings.add(&ITEM_KEY, item(key), detail);
-            }
-            KeyKind::INODE if key.item == 0 => self.inode(current, key, value),
-            KeyKind::XATTR => current.xattr(self, key, value),
-            KeyKind::SYMLINK if key.item == 0 => current.symlink_len = Some(value.len() as u64),
-            KeyKind::DIR_ENTRY => current.entry(self, key, value),
-            _ => self.findings.add(&ITEM_KEY, item(key), ""),
         }
     }
 
@@ -144,14 +253,9 @@ impl Context<'_, '_> {
     /// All items of an inode have been seen.
     fn finish(&mut self, current: Current) {
         let place = format!("inode {}", current.ino);
-        if current.ino == SHARED {
-            if !self.has_shared_blocks() {
-                self.findings.add(&ITEM_VALUE, place, NO_SHARED_BLOCKS);
-            }
-            return;
-        }
         let Some(inode) = current.inode else {
-            if !current.seen && !self.lost {
+            // With several versions that is told with all that is stored.
+            if !current.seen && !self.lost && self.table.is_plain {
                 self.findings.add(&ITEM_OWNER, place, "");
                 let size = current.data_end.saturating_mul(BLOCK_SIZE as u64);
                 self.plan.adopt_to_free(current.ino, size, current.sectors);
@@ -170,7 +274,8 @@ impl Context<'_, '_> {
         });
         self.count(&inode);
         self.check_number(current.ino, &place);
-        if inode.is_file() && inode.sectors != current.sectors && !self.lost {
+        let is_counted = inode.is_file() && !self.lost && !current.has_uncounted;
+        if is_counted && inode.sectors != current.sectors {
             let detail = format!("it says {}, they take {}", inode.sectors, current.sectors);
             self.findings.add(&INODE_SECTORS, &place, detail);
             self.plan

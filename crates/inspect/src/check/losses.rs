@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use persimmon_format::inode::ROOT;
 use persimmon_format::name::DirEntry;
-use persimmon_format::{BLOCK_SIZE, Key, ZoneId, shown};
+use persimmon_format::{BLOCK_SIZE, Key, VersionId, ZoneId, shown};
 
 use super::links::Names;
 use crate::finding::{DATA_LOST, Findings};
@@ -19,6 +19,8 @@ struct Range {
     from: u64,
     to: u64,
     zone: ZoneId,
+    /// Whose the extent is.
+    version: VersionId,
 }
 
 /// What is lost.
@@ -33,12 +35,18 @@ impl Losses {
         let (ino, from) = (key.ino.0, key.item);
         let to = from.saturating_add(blocks);
         match self.ranges.last_mut() {
-            Some(last) if (last.ino, last.to, last.zone) == (ino, from, zone) => last.to = to,
+            Some(last)
+                if (last.ino, last.to, last.zone, last.version)
+                    == (ino, from, zone, key.version) =>
+            {
+                last.to = to;
+            }
             _ => self.ranges.push(Range {
                 ino,
                 from,
                 to,
                 zone,
+                version: key.version,
             }),
         }
     }
@@ -48,6 +56,7 @@ impl Losses {
         if self.ranges.is_empty() {
             return;
         }
+        let main = state.main();
         let mut entries = HashMap::new();
         for entry in &names.entries {
             entries
@@ -55,8 +64,11 @@ impl Losses {
                 .or_insert((entry.directory, entry.key()));
         }
         for range in &self.ranges {
-            let place = path_of(range.ino, &entries, state)
-                .unwrap_or_else(|| format!("inode {}", range.ino));
+            let path = match main.shows(range.version) {
+                true => path_of(range.ino, &entries, state),
+                false => Some(format!("inode {}, version {}", range.ino, range.version)),
+            };
+            let place = path.unwrap_or_else(|| format!("inode {}", range.ino));
             let byte = |block: u64| block.saturating_mul(BLOCK_SIZE as u64);
             let detail = format!(
                 "bytes {} to {}, zone {}",
@@ -74,7 +86,7 @@ fn path_of(ino: u64, entries: &HashMap<u64, (u64, Key)>, state: &State<'_, '_>) 
     let mut at = ino;
     while at != ROOT.0 {
         let (directory, key) = entries.get(&at)?;
-        let value = state.get(key)?;
+        let value = state.visible(key)?;
         let entry = DirEntry::decode(&value).ok()?;
         parts.push(shown(entry.name).to_string());
         if parts.len() > DEPTH_MAX {

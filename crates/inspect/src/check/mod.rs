@@ -15,7 +15,9 @@ mod losses;
 mod owners;
 mod repair;
 mod sharing;
+mod stored;
 mod summaries;
+mod versions;
 mod zones;
 
 use std::collections::BTreeSet;
@@ -24,7 +26,7 @@ use std::ops::ControlFlow;
 
 use persimmon_device::ZonedDevice;
 use persimmon_device::image::Notice;
-use persimmon_format::Key;
+use persimmon_format::{Key, SubvolumeId, VersionId, shown};
 use serde::Serialize;
 
 use crate::checkpoint::Checkpoint;
@@ -44,6 +46,7 @@ use owners::{Owners, Usage};
 use repair::Plan;
 pub use repair::Repairs;
 use sharing::Sharing;
+use versions::Table;
 
 /// What to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +127,8 @@ pub struct Counts {
     pub xattrs: u64,
     /// Unlinked files that wait to be freed.
     pub orphans: u64,
+    /// Snapshots. What is told above is that of the main subvolume, what is told below that of all of them together.
+    pub snapshots: u64,
     /// Extents.
     pub extents: u64,
     /// Blocks of data that extents refer to, those that files share once.
@@ -288,6 +293,9 @@ fn check_content(
         checkpoint.footer.inodes
     };
     let mut losses = Losses::default();
+    let table = Table::check(inspector, &state, lost, findings);
+    plan.is_versioned = !table.is_plain;
+    let version = state.versions().of(SubvolumeId::MAIN);
     let names = files::check(Context {
         inspector,
         state: &state,
@@ -303,6 +311,9 @@ fn check_content(
         truncations: Vec::new(),
         losses: &mut losses,
         sharing: Sharing::default(),
+        table: &table,
+        scope: state.main(),
+        is_seen_by_others: is_seen_by_others(&state, version.unwrap_or_default()),
     });
     losses.tell(&state, &names, findings);
     let ino_limit = names
@@ -312,6 +323,14 @@ fn check_content(
     links::check(names, lost, findings, &mut plan, &mut |done, total| {
         staged(Stage::Links, done, total);
     });
+    let snapshots = Snapshots {
+        inspector,
+        state: &state,
+        options,
+        lost,
+        table: &table,
+    };
+    counts.snapshots = snapshots.check(&mut owners, findings);
     copies::check(inspector, findings);
     zones::check(inspector, &usage, &owners, lost, findings, &mut plan);
     if options.data {
@@ -322,6 +341,70 @@ fn check_content(
         return Ok(Repairs::default());
     }
     Ok(plan.finish(inspector, &state, ino_limit))
+}
+
+/// Whether several subvolumes show what one version owns.
+fn is_seen_by_others(state: &State<'_, '_>, version: VersionId) -> bool {
+    let versions = state.versions();
+    let have_it = versions.subvolumes.keys();
+    let have_it = have_it.filter(|id| versions.of(**id) == Some(version));
+    let parents = versions.versions.values().map(|version| version.parent);
+    have_it.count() > 1 || { parents }.any(|parent| parent == Some(version))
+}
+
+/// What the check of the snapshots needs.
+struct Snapshots<'a, 'd> {
+    inspector: &'a Inspector<'d>,
+    state: &'a State<'a, 'd>,
+    options: &'a CheckOptions,
+    lost: bool,
+    table: &'a Table,
+}
+
+impl Snapshots<'_, '_> {
+    /// Checks the files and names of each snapshot; those that show the same once. Returns how many there are.
+    fn check(&self, owners: &mut Owners, findings: &mut Findings) -> u64 {
+        let subvolumes = &self.state.versions().subvolumes;
+        let snapshots = subvolumes
+            .iter()
+            .filter(|(id, _)| **id != SubvolumeId::MAIN);
+        let mut checked = BTreeSet::new();
+        let mut count = 0;
+        for (_, snapshot) in snapshots {
+            count += 1;
+            if checked.insert(snapshot.version) {
+                findings.within(Some(shown(&snapshot.name).to_string()));
+                self.check_version(snapshot.version, owners, findings);
+                findings.within(None);
+            }
+        }
+        count
+    }
+
+    fn check_version(&self, version: VersionId, owners: &mut Owners, findings: &mut Findings) {
+        // What is wrong in a snapshot is told and not mended.
+        let mut plan = Plan::default();
+        let names = files::check_snapshot(Context {
+            inspector: self.inspector,
+            state: self.state,
+            numbers_end: self.inspector.numbers_end(),
+            options: self.options,
+            lost: self.lost,
+            owners,
+            findings,
+            counts: &mut Counts::default(),
+            plan: &mut plan,
+            names: Names::default(),
+            progress: &mut |_| {},
+            truncations: Vec::new(),
+            losses: &mut Losses::default(),
+            sharing: Sharing::default(),
+            table: self.table,
+            scope: self.state.versions().scope(version),
+            is_seen_by_others: is_seen_by_others(self.state, version),
+        });
+        links::check(names, self.lost, findings, &mut plan, &mut |_, _| {});
+    }
 }
 
 /// The checkpoint's tables and counts against its tree.

@@ -37,7 +37,7 @@ impl Usage {
     /// Counts an item of the tree.
     pub(crate) fn item(&mut self, key: &Key, value: &[u8]) {
         match key.kind {
-            KeyKind::INODE => self.inodes += 1,
+            KeyKind::INODE if !key.is_whiteout(value) => self.inodes += 1,
             KeyKind::EXTENT => {
                 self.data(key, value);
                 if let Ok(Extent::Reserved { blocks }) = Extent::decode(value) {

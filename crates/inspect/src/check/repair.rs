@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use persimmon_format::inode::{Inode, ROOT};
+use persimmon_format::inode::{Inode, ROOT, SHARED};
 use persimmon_format::name::{self, DirEntry, PROBE_ITEMS};
 use persimmon_format::record::Op;
-use persimmon_format::{Ino, Key, KeyKind, ZoneId};
+use persimmon_format::{Ino, Key, KeyKind, VersionId, ZoneId};
 
 use crate::state::State;
 use crate::volume::Inspector;
@@ -43,6 +43,9 @@ impl Repairs {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     repairs: Repairs,
+    /// There are several versions. What is planned is done to what the main subvolume shows. No extent of a file is put or deleted: others
+    /// may have one at the same place, and each shows another.
+    pub is_versioned: bool,
     /// Keys that operations put.
     keys: HashSet<Key>,
     /// Keys that operations delete.
@@ -67,14 +70,16 @@ pub(crate) struct Corrections {
 
 impl Plan {
     pub(crate) fn put(&mut self, key: Key, value: Vec<u8>) {
-        if self.has_room() {
+        let key = key.at(VersionId(0));
+        if self.has_room() && !self.is_refused(&key) {
             self.keys.insert(key);
             self.repairs.ops.push(Op::Put { key, value });
         }
     }
 
     pub(crate) fn delete(&mut self, key: Key) {
-        if self.has_room() {
+        let key = key.at(VersionId(0));
+        if self.has_room() && !self.is_refused(&key) {
             self.deleted.insert(key);
             self.repairs.ops.push(Op::Delete { key });
         }
@@ -92,6 +97,10 @@ impl Plan {
 
     pub(crate) fn empty_zone(&mut self, zone: ZoneId) {
         self.repairs.zones.push(zone);
+    }
+
+    fn is_refused(&self, key: &Key) -> bool {
+        self.is_versioned && key.kind == KeyKind::EXTENT && key.ino != SHARED
     }
 
     fn has_room(&self) -> bool {
@@ -121,7 +130,7 @@ impl Plan {
     fn free_key(&self, state: &State<'_, '_>, ino: Ino, kind: KeyKind, first: u64) -> Option<Key> {
         (first..first.saturating_add(PROBE_ITEMS))
             .map(|item| Key::new(ino, kind, item))
-            .find(|key| !self.keys.contains(key) && state.get(key).is_none())
+            .find(|key| !self.keys.contains(key) && state.visible(key).is_none())
     }
 
     /// Gives items without an inode one that is an orphan, so that all are freed together.
@@ -149,7 +158,7 @@ impl Plan {
             if self.deleted.contains(&key) {
                 continue;
             }
-            if let Some(value) = state.get(&key)
+            if let Some(value) = state.visible(&key)
                 && let Ok(entry) = DirEntry::decode(&value)
             {
                 self.put(key, DirEntry { file_type, ..entry }.encode());

@@ -61,6 +61,7 @@ impl Sharing {
             Extent::Shared { .. } => "blocks that are shared themselves",
             Extent::Inline(_) | Extent::Compressed(_) => "content inline",
             Extent::Reserved { .. } => "blocks reserved",
+            Extent::Hole { .. } => "blocks that are hidden",
         };
         let place = format!("inode {SHARED}, block {block}");
         findings.add(&SHARED_EXTENT, place, what);
@@ -315,7 +316,15 @@ impl Context<'_, '_> {
         for (from, to) in &missing {
             let place = format!("inode {ino}, block {}", in_file(*from));
             let detail = format!("{from} to {to}");
-            self.findings.add(&SHARED_MISSING, place, detail);
+            if self.table.is_plain {
+                self.findings.add(&SHARED_MISSING, place, detail);
+            } else {
+                self.findings.add_left(
+                    &SHARED_MISSING,
+                    format!("{place}, version {}", key.version),
+                    detail,
+                );
+            }
         }
         if !missing.is_empty() {
             self.plan_holes(key, (at, end), &missing);
@@ -327,7 +336,7 @@ impl Context<'_, '_> {
                 break;
             }
             let (from, to) = (at.max(*from), end.min(*to));
-            let part = Key::extent(ino, in_file(from));
+            let part = Key::extent(ino, in_file(from)).at(key.version);
             self.losses.add(&part, to.saturating_sub(from), *zone);
         }
         let first = sharing.damaged.partition_point(|(_, to, _)| *to <= at);

@@ -6,14 +6,15 @@ use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::packed::Packed;
-use persimmon_format::record::{Op, Share, Touch};
+use persimmon_format::record::{Op, Settle, Share, Touch};
 use persimmon_format::references::References;
 use persimmon_format::shown::as_text;
-use persimmon_format::{Ino, Key, KeyKind, Lifetime, shown};
+use persimmon_format::version::{Changes, Subvolume, Version};
+use persimmon_format::{Ino, Key, KeyKind, Lifetime, SubvolumeId, VersionId, shown};
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
-use crate::state::State;
+use crate::state::{At, State};
 use crate::volume::Inspector;
 
 /// An inode and what belongs to it.
@@ -123,10 +124,32 @@ pub struct ItemDump {
     pub kind: String,
     /// Key: item.
     pub item: u64,
-    /// Key: snapshot.
-    pub snapshot: u32,
+    /// Key: version.
+    pub version: u32,
     /// Value.
     pub value: ValueDump,
+}
+
+/// A subvolume.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SubvolumeRow {
+    /// Its number; the main one has 0.
+    pub subvolume: u16,
+    /// The version that it shows.
+    pub version: u32,
+    /// The versions above that, the nearest first.
+    pub parents: Vec<u32>,
+    /// Nothing in it is ever changed.
+    pub read_only: bool,
+    /// Of which subvolume it is a snapshot.
+    pub origin: u16,
+    /// When it was made.
+    pub created: String,
+    /// Its name; bytes that are no UTF-8 are replaced. The main one has none.
+    pub name: String,
+    /// The name where it is not UTF-8, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name_bytes: Option<String>,
 }
 
 /// The value of an item, in a line.
@@ -169,12 +192,43 @@ pub(super) fn keys(
     Ok(items)
 }
 
+pub(super) fn subvolumes(inspector: &Inspector<'_>) -> Result<Vec<SubvolumeRow>> {
+    let state = inspector.state()?;
+    let versions = state.versions();
+    let mut rows = Vec::new();
+    let implied = Subvolume {
+        version: versions.of(SubvolumeId::MAIN).unwrap_or_default(),
+        is_read_only: false,
+        origin: SubvolumeId::MAIN,
+        created: Timestamp::default(),
+        name: Vec::new(),
+    };
+    let mut all = versions.subvolumes.clone();
+    all.entry(SubvolumeId::MAIN).or_insert(implied);
+    for (id, subvolume) in all {
+        let (name, name_bytes) = as_text(&subvolume.name);
+        let parent = |number: &VersionId| versions.version(*number)?.parent;
+        let parents = std::iter::successors(parent(&subvolume.version), parent);
+        rows.push(SubvolumeRow {
+            subvolume: id.0,
+            version: subvolume.version.0,
+            parents: parents.map(|number| number.0).collect(),
+            read_only: subvolume.is_read_only,
+            origin: subvolume.origin.0,
+            created: time_text(subvolume.created),
+            name,
+            name_bytes,
+        });
+    }
+    Ok(rows)
+}
+
 pub(super) fn item(key: &Key, value: &[u8]) -> ItemDump {
     ItemDump {
         ino: key.ino.0,
         kind: kind_name(key.kind),
         item: key.item,
-        snapshot: key.snapshot.0,
+        version: key.version.0,
         value: ValueDump(item_text(key, value)),
     }
 }
@@ -189,7 +243,9 @@ fn kind_name(kind: KeyKind) -> String {
         KeyKind::ORPHAN => "orphan",
         KeyKind::TRUNCATION => "truncation",
         KeyKind::REFERENCES => "references",
-        KeyKind::SNAPSHOT => "snapshot",
+        KeyKind::SUBVOLUME => "subvolume",
+        KeyKind::VERSION => "version",
+        KeyKind::CHANGES => "changes",
         KeyKind(other) => return format!("kind {other}"),
     }
     .to_owned()
@@ -199,6 +255,13 @@ fn kind_name(kind: KeyKind) -> String {
 #[must_use]
 pub fn item_text(key: &Key, value: &[u8]) -> String {
     let decoded = match key.kind {
+        _ if !key.is_unversioned() && key.is_whiteout(value) => {
+            let blocks = Extent::decode(value).map_or(0, |extent| extent.blocks());
+            Ok(match key.kind {
+                KeyKind::EXTENT => format!("nothing, {blocks} blocks"),
+                _ => "nothing".to_owned(),
+            })
+        }
         KeyKind::INODE => Inode::decode(value).map(|inode| {
             format!(
                 "{} {:o}, {}:{}, {} links, {} bytes, {} sectors",
@@ -227,6 +290,12 @@ pub fn item_text(key: &Key, value: &[u8]) -> String {
         KeyKind::REFERENCES => References::decode(key.item, value)
             .map(|References { blocks, count }| format!("{blocks} blocks, {count} times")),
         KeyKind::SYMLINK => Ok(format!("\"{}\"", shown(value))),
+        KeyKind::SUBVOLUME => Subvolume::decode(value).map(|subvolume| subvolume_text(&subvolume)),
+        KeyKind::VERSION => {
+            let number = VersionId(u32::try_from(key.item).unwrap_or(u32::MAX));
+            Version::decode(number, value).map(|version| version_text(&version))
+        }
+        KeyKind::CHANGES => Changes::decode(value).map(|changes| changes_text(&changes)),
         _ => Ok(hex(value)),
     };
     decoded.unwrap_or_else(|error| format!("{error}: {}", hex(value)))
@@ -237,6 +306,7 @@ fn extent_text(extent: &Extent) -> String {
         Extent::Frame { addr, crcs } => format!("{} blocks at {addr}", crcs.len()),
         Extent::Inline(bytes) => format!("inline, {} bytes", bytes.len()),
         Extent::Reserved { blocks } => format!("{blocks} blocks reserved"),
+        Extent::Hole { blocks } => format!("nothing, {blocks} blocks"),
         Extent::Compressed(bytes) => format!("compressed, {} bytes", bytes.len()),
         Extent::Shared { at, blocks } => {
             let end = at.saturating_add((*blocks).into());
@@ -258,6 +328,62 @@ fn extent_text(extent: &Extent) -> String {
                 packed.skip, frame.blocks
             )
         }
+    }
+}
+
+fn subvolume_text(subvolume: &Subvolume) -> String {
+    let kind = match (subvolume.name.as_slice(), subvolume.is_read_only) {
+        ([], _) => "the main one".to_owned(),
+        (name, true) => format!(
+            "\"{}\", read-only, of subvolume {}",
+            shown(name),
+            subvolume.origin
+        ),
+        (name, false) => format!("\"{}\", of subvolume {}", shown(name), subvolume.origin),
+    };
+    let created = time_text(subvolume.created);
+    format!("version {}, {kind}, made {created}", subvolume.version)
+}
+
+fn version_text(version: &Version) -> String {
+    let mut text = match version.parent {
+        Some(parent) => format!("parent {parent}"),
+        None => "no parent".to_owned(),
+    };
+    text.push_str(&format!(
+        ", inodes from {} on are its own",
+        version.first_ino
+    ));
+    for (first, last) in &version.absorbed {
+        text.push_str(&format!(", absorbed {first}..={last}"));
+    }
+    for (is, word) in [
+        (version.is_discarded, ", discarded"),
+        (version.is_unsettled, ", unsettled"),
+    ] {
+        if is {
+            text.push_str(word);
+        }
+    }
+    text
+}
+
+fn changes_text(changes: &Changes) -> String {
+    let ranges = changes.ranges().iter().map(|range| {
+        let kind = kind_name(range.kind);
+        format!("{kind} {:#x}..={:#x}", range.first, range.last)
+    });
+    match changes.ranges() {
+        [] => "the inode alone".to_owned(),
+        _ => ranges.collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// An inode, and its subvolume where that is not the main one.
+fn ino_text(ino: Ino) -> String {
+    match ino.subvolume() {
+        SubvolumeId::MAIN => format!("inode {ino}"),
+        subvolume => format!("inode {} of subvolume {subvolume}", ino.plain()),
     }
 }
 
@@ -297,9 +423,9 @@ fn time_text(time: Timestamp) -> String {
 
 fn inode_of(state: &State<'_, '_>, ino: Ino) -> Result<Inode> {
     let value = state
-        .get(&Key::inode(ino))
+        .visible(&Key::inode(ino))
         .ok_or_else(|| InspectError::NotFound {
-            what: format!("inode {ino}"),
+            what: ino_text(ino),
         })?;
     Ok(Inode::decode(&value)?)
 }
@@ -308,7 +434,7 @@ pub(super) fn inode(inspector: &Inspector<'_>, ino: Ino) -> Result<InodeDump> {
     let state = inspector.state()?;
     let inode = inode_of(&state, ino)?;
     let target = state
-        .get(&Key::new(ino, KeyKind::SYMLINK, 0))
+        .visible(&Key::new(ino, KeyKind::SYMLINK, 0))
         .map(|target| as_text(&target));
     let (target, target_bytes) = target.map_or((None, None), |(text, bytes)| (Some(text), bytes));
     let mut xattrs = Vec::new();
@@ -316,7 +442,7 @@ pub(super) fn inode(inspector: &Inspector<'_>, ino: Ino) -> Result<InodeDump> {
         xattrs.push(item(key, value));
     });
     Ok(InodeDump {
-        ino: ino.0,
+        ino: ino.plain().0,
         file_type: type_name(inode.file_type()),
         permissions: format!("{:04o}", inode.mode & 0o7777),
         uid: inode.uid,
@@ -334,7 +460,7 @@ pub(super) fn inode(inspector: &Inspector<'_>, ino: Ino) -> Result<InodeDump> {
         compression: inode
             .compression()
             .map(|compression| compression.to_string()),
-        orphan: state.get(&Key::orphan(ino)).is_some(),
+        orphan: state.visible(&Key::orphan(ino)).is_some(),
         target,
         target_bytes,
         xattrs,
@@ -342,7 +468,10 @@ pub(super) fn inode(inspector: &Inspector<'_>, ino: Ino) -> Result<InodeDump> {
 }
 
 fn scan_kind(state: &State<'_, '_>, ino: Ino, kind: KeyKind, visit: &mut dyn FnMut(&Key, &[u8])) {
-    let _ = state.scan(Key::new(ino, kind, 0), &mut |key, value| {
+    let Ok(At { ino, scope }) = state.at(ino) else {
+        return;
+    };
+    let _ = state.scan_shown(&scope, Key::new(ino, kind, 0), &mut |key, value| {
         if key.ino != ino || key.kind != kind {
             return ControlFlow::Break(());
         }
@@ -417,6 +546,7 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
                     row.bytes = Some(bytes.len());
                 }
                 Extent::Reserved { .. } => row.kind = "reserved",
+                Extent::Hole { .. } => row.kind = "hole",
                 Extent::Shared { at, .. } => {
                     row.kind = "shared";
                     row.shared = Some(at);
@@ -447,29 +577,29 @@ pub(super) fn op(op: &Op) -> OpDump {
         Op::Put { key, value } => {
             let kind = kind_name(key.kind);
             let value = item_text(key, value);
-            format!(
-                "put {kind} of inode {}, item {:#x}: {value}",
-                key.ino, key.item
-            )
+            let owner = owner_text(key);
+            format!("put {kind} of {owner}, item {:#x}: {value}", key.item)
         }
         Op::Delete { key } => {
             let kind = kind_name(key.kind);
-            format!("delete {kind} of inode {}, item {:#x}", key.ino, key.item)
+            format!("delete {kind} of {}, item {:#x}", owner_text(key), key.item)
         }
         Op::Map { ino, block, extent } => {
-            format!("map inode {ino}, block {block}: {}", extent_text(extent))
+            let (ino, extent) = (ino_text(*ino), extent_text(extent));
+            format!("map {ino}, block {block}: {extent}")
         }
-        Op::Punch { ino, from, to } => format!("punch inode {ino}, blocks {from}..{to}"),
+        Op::Punch { ino, from, to } => format!("punch {}, blocks {from}..{to}", ino_text(*ino)),
         Op::Splice {
             ino,
             block,
             at,
             bytes,
         } => format!(
-            "splice inode {ino}, block {block}: {} bytes at {at}",
+            "splice {}, block {block}: {} bytes at {at}",
+            ino_text(*ino),
             bytes.len()
         ),
-        Op::Touch { ino, set } => format!("touch inode {ino}{}", touch_text(set)),
+        Op::Touch { ino, set } => format!("touch {}{}", ino_text(*ino), touch_text(set)),
         Op::Share(share) => {
             let Share {
                 from,
@@ -480,13 +610,42 @@ pub(super) fn op(op: &Op) -> OpDump {
                 at,
             } = share;
             let (end, store_end) = (share.source_end(), at.saturating_add(*blocks));
+            let (from, to) = (ino_text(*from), ino_text(*to));
             format!(
-                "share inode {from}, blocks {from_block}..{end}, with inode {to}, block {to_block}: \
+                "share {from}, blocks {from_block}..{end}, with {to}, block {to_block}: \
                  shared blocks {at}..{store_end}"
             )
         }
+        Op::Move {
+            version,
+            ino,
+            block,
+            extent,
+        } => format!(
+            "move inode {ino}, block {block}, of version {version}: {}",
+            extent_text(extent)
+        ),
+        Op::Settle(settle) => {
+            let Settle {
+                version,
+                ino,
+                from,
+                to,
+            } = settle;
+            let place = |(kind, item): (KeyKind, u64)| format!("{} {item:#x}", kind_name(kind));
+            let (from, to) = (place(*from), place(*to));
+            format!("settle inode {ino} of version {version}, {from} to {to}")
+        }
         Op::Lot { end } => format!("take inode numbers up to {end}"),
     })
+}
+
+/// Whose an item is.
+fn owner_text(key: &Key) -> String {
+    match key.kind {
+        KeyKind::CHANGES => format!("version {}", key.ino.plain()),
+        _ => ino_text(key.ino),
+    }
 }
 
 fn touch_text(set: &Touch) -> String {

@@ -19,7 +19,9 @@ use crate::volume::Inspector;
 pub use blocks::{
     BlockDump, EnvelopeDump, PackedRow, PageDump, SummaryDump, SummaryRow, ZoneHeaderDump,
 };
-pub use content::{DirectoryRow, ExtentRow, InodeDump, ItemDump, OpDump, ValueDump, item_text};
+pub use content::{
+    DirectoryRow, ExtentRow, InodeDump, ItemDump, OpDump, SubvolumeRow, ValueDump, item_text,
+};
 pub use log::{LogBlockDump, LogDump, LogZoneRow, RecordDump};
 pub use tables::{CountRow, FooterDump, MatRow, ZitRow};
 pub use target::FORMS;
@@ -49,14 +51,16 @@ pub enum Target {
         /// One past the last; nothing is the end.
         to: Option<Key>,
     },
-    /// An inode.
+    /// An inode, in the subvolume that its number names.
     Inode(Ino),
-    /// The entries of a directory.
+    /// The entries of a directory, in the same way.
     Directory(Ino),
-    /// The extents of a file.
+    /// The extents of a file, in the same way.
     Extents(Ino),
     /// The summary blocks of a data zone.
     Summaries(ZoneId),
+    /// The main subvolume and the snapshots.
+    Subvolumes,
 }
 
 /// A decoded structure.
@@ -87,6 +91,8 @@ pub enum Dump {
     Extents(Vec<ExtentRow>),
     /// Of [`Target::Summaries`].
     Summaries(Vec<SummaryDump>),
+    /// Of [`Target::Subvolumes`].
+    Subvolumes(Vec<SubvolumeRow>),
 }
 
 /// Reads and decodes a structure.
@@ -107,5 +113,6 @@ pub fn dump(inspector: &Inspector<'_>, target: &Target) -> Result<Dump> {
         Target::Directory(ino) => Dump::Directory(content::directory(inspector, *ino)?),
         Target::Extents(ino) => Dump::Extents(content::extents(inspector, *ino)?),
         Target::Summaries(zone) => Dump::Summaries(blocks::summaries(inspector, *zone)?),
+        Target::Subvolumes => Dump::Subvolumes(content::subvolumes(inspector)?),
     })
 }

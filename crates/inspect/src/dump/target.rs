@@ -1,7 +1,7 @@
 //! What to show, in words.
 
 use persimmon_format::inode::ROOT;
-use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, PageId, ZoneId};
+use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, PageId, SubvolumeId, ZoneId};
 
 use super::Target;
 use crate::error::{InspectError, Result};
@@ -17,10 +17,11 @@ mat                  where each metadata page is
 zit                  what each zone is used for
 page ID              a metadata page
 keys [INO [INO]]     the items of all inodes, of one, of those from one to another
-inode INO|/PATH      an inode
+inode INO|/PATH      an inode; INO@SUBVOLUME in a snapshot
 directory INO|/PATH  the entries of a directory
 extents INO|/PATH    the extents of a file
-summaries ZONE       the summary blocks of a data zone";
+summaries ZONE       the summary blocks of a data zone
+subvolumes           the main subvolume and the snapshots";
 
 impl Target {
     /// Understands a target in words. Paths are looked up in the volume.
@@ -32,6 +33,7 @@ impl Target {
         Ok(match words.as_slice() {
             ["log"] => Target::Log,
             ["footer"] => Target::Footer,
+            ["subvolumes"] => Target::Subvolumes,
             ["mat"] => Target::Mat,
             ["zit"] => Target::Zit,
             ["header", zone] => Target::Header(ZoneId(number(zone)?)),
@@ -98,6 +100,8 @@ fn address(word: &str) -> Result<Addr> {
 fn inode(inspector: &Inspector<'_>, word: &str) -> Result<Ino> {
     if word.starts_with('/') {
         inspector.resolve(word)
+    } else if let Some((ino, subvolume)) = word.split_once('@') {
+        Ok(Ino(number(ino)?).of(SubvolumeId(number(subvolume)?)))
     } else {
         Ok(Ino(number(word)?))
     }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
 use persimmon_device::Buffer;
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
@@ -10,14 +11,15 @@ use persimmon_format::inode::{Inode, ROOT, SHARED};
 use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
-use persimmon_format::{Addr, Ino, Key, KeyKind, ZoneId, checksum};
+use persimmon_format::zone_header::SNAPSHOTS;
+use persimmon_format::{Addr, Ino, Key, KeyKind, SubvolumeId, VersionId, ZoneId, checksum, shown};
 
 use super::forest::Instead;
 use super::names::{Entry, Node, Nodes, Placement};
 use super::summaries::{self, StrayBlock};
 use super::{Rebuilt, Source, Stage};
-use crate::error::Result;
-use crate::state::State;
+use crate::error::{InspectError, Result};
+use crate::state::{At, Scope, State, is_of_table};
 use crate::volume::ZoneUse;
 
 /// An item of the tree.
@@ -47,10 +49,12 @@ pub struct SharedRun {
     pub older: Option<u64>,
 }
 
-/// What a rebuilt volume holds.
+/// What a subvolume of a rebuilt volume holds: the main one, or a snapshot.
 pub struct Content<'r, 'd> {
     rebuilt: &'r Rebuilt<'d>,
     state: State<'r, 'd>,
+    scope: Rc<Scope>,
+    is_snapshot: bool,
     nodes: Nodes,
     strays: BTreeMap<(Ino, u64), StrayBlock>,
     /// Records of the journal that could not be applied.
@@ -64,19 +68,40 @@ pub struct Content<'r, 'd> {
 }
 
 impl<'d> Rebuilt<'d> {
-    /// Reads all items once, and the summaries where something is missing.
+    /// Reads all items once, and the summaries where something is missing. What it has is that of the main subvolume.
     ///
     /// # Errors
     /// There is no tree at all.
     pub fn content(&self, progress: &mut dyn FnMut(Stage, u64, u64)) -> Result<Content<'_, 'd>> {
+        self.content_of(None, progress)
+    }
+
+    /// The same of the snapshot with this name, if there is a name. Summaries tell nothing of versions: so they do not stand in for what
+    /// is missing of a snapshot.
+    ///
+    /// # Errors
+    /// There is no tree at all, or no such snapshot.
+    pub fn content_of(
+        &self,
+        snapshot: Option<&[u8]>,
+        progress: &mut dyn FnMut(Stage, u64, u64),
+    ) -> Result<Content<'_, 'd>> {
         let mut state = State::new(&self.inspector, self.tree.clone());
         let mut records_bad = 0;
         for record in &self.inspector.journal.records {
             records_bad += u64::from(state.apply(&record.ops).is_err());
         }
+        let scope = match snapshot {
+            Some(name) => scope_of(&state, name).ok_or_else(|| InspectError::NotFound {
+                what: format!("a snapshot named \"{}\"", shown(name)),
+            })?,
+            None => state.main(),
+        };
         let mut content = Content {
             rebuilt: self,
             state,
+            scope,
+            is_snapshot: snapshot.is_some(),
             nodes: Nodes::default(),
             strays: BTreeMap::new(),
             records_bad,
@@ -87,7 +112,7 @@ impl<'d> Rebuilt<'d> {
         content.read_nodes(progress);
         // With the whole log nothing is known better by summaries, but what the tree has lost.
         let log_lost = content.log_lost;
-        if log_lost || !self.lost.is_empty() {
+        if !content.is_snapshot && (log_lost || !self.lost.is_empty()) {
             let found = summaries::read(self, &content, log_lost, &mut |done, total| {
                 progress(Stage::Summaries, done, total);
             });
@@ -129,8 +154,18 @@ impl<'d> Content<'_, 'd> {
             runs.push((ino, block, extent));
         }
         for (ino, block, extent) in runs {
+            // The item stays the version's whose it is.
+            let op = match self.floor(ino, KeyKind::EXTENT, block) {
+                Some((key, _)) if !key.is_unversioned() => Op::Move {
+                    version: key.version,
+                    ino,
+                    block,
+                    extent,
+                },
+                _ => Op::Map { ino, block, extent },
+            };
             // Where that cannot be done the tree stays as it is, and the block is told as lost.
-            let _ = self.state.apply(&[Op::Map { ino, block, extent }]);
+            let _ = self.state.apply(&[op]);
         }
     }
 
@@ -138,48 +173,80 @@ impl<'d> Content<'_, 'd> {
         let total = self.rebuilt.tree.leaves.len() as u64;
         let mut nodes = Nodes::default();
         let mut seen = 0u64;
-        let _ = self.state.scan(lowest(), &mut |key, value| {
-            seen += 1;
-            if seen.is_multiple_of(1024) {
-                progress(Stage::Items, (seen / 100).min(total), total);
-            }
-            if key.snapshot.0 != 0 {
-                return ControlFlow::Continue(());
-            }
-            match key.kind {
-                KeyKind::ORPHAN if key.ino == Key::GLOBAL => nodes.orphans.push(key.item),
-                // The store of shared blocks has no inode.
-                _ if key.ino == Key::GLOBAL || key.ino == SHARED => {}
-                KeyKind::INODE => match Inode::decode(value) {
-                    Ok(inode) => nodes.inode(key.ino, &inode),
-                    Err(_) => nodes.item(key.ino, key.kind),
-                },
-                KeyKind::DIR_ENTRY => {
-                    nodes.item(key.ino, key.kind);
-                    if let Ok(entry) = DirEntry::decode(value) {
-                        nodes.entries.push(Entry {
-                            child: entry.ino.0,
-                            directory: key.ino.0,
-                            item: key.item,
-                            file_type: entry.file_type,
-                            good: is_possible(entry.name),
-                        });
+        let _ = self
+            .state
+            .scan_shown(&self.scope, lowest(), &mut |key, value| {
+                seen += 1;
+                if seen.is_multiple_of(1024) {
+                    progress(Stage::Items, (seen / 100).min(total), total);
+                }
+                match key.kind {
+                    KeyKind::ORPHAN if key.ino == Key::GLOBAL => nodes.orphans.push(key.item),
+                    // The store of shared blocks has no inode.
+                    _ if key.ino == Key::GLOBAL || key.ino == SHARED => {}
+                    KeyKind::INODE => match Inode::decode(value) {
+                        Ok(inode) => nodes.inode(key.ino, &inode),
+                        Err(_) => nodes.item(key.ino, key.kind),
+                    },
+                    KeyKind::DIR_ENTRY => {
+                        nodes.item(key.ino, key.kind);
+                        if let Ok(entry) = DirEntry::decode(value) {
+                            nodes.entries.push(Entry {
+                                child: entry.ino.0,
+                                directory: key.ino.0,
+                                item: key.item,
+                                file_type: entry.file_type,
+                                good: is_possible(entry.name),
+                            });
+                        }
                     }
+                    KeyKind::XATTR | KeyKind::SYMLINK | KeyKind::EXTENT => {
+                        nodes.item(key.ino, key.kind);
+                    }
+                    _ => {}
                 }
-                KeyKind::XATTR | KeyKind::SYMLINK | KeyKind::EXTENT => {
-                    nodes.item(key.ino, key.kind);
-                }
-                _ => {}
-            }
-            ControlFlow::Continue(())
-        });
+                ControlFlow::Continue(())
+            });
         self.nodes = nodes;
     }
 
     /// The extent that holds a file's block, and the block it begins with.
     pub(crate) fn extent_at(&self, ino: Ino, block: u64) -> Option<(u64, Vec<u8>)> {
-        let (key, value) = self.state.floor(&Key::extent(ino, block))?;
-        (key.ino == ino && key.kind == KeyKind::EXTENT).then_some((key.item, value))
+        let (key, value) = self.floor(ino, KeyKind::EXTENT, block)?;
+        Some((key.item, value))
+    }
+
+    fn at(&self, ino: Ino) -> At {
+        At {
+            ino,
+            scope: Rc::clone(&self.scope),
+        }
+    }
+
+    /// The last item of an inode and a kind, at an item or before it.
+    fn floor(&self, ino: Ino, kind: KeyKind, item: u64) -> Option<(Key, Vec<u8>)> {
+        match self.state.versions().is_plain() || ino == SHARED {
+            true => {
+                let found = self.state.floor(&Key::new(ino, kind, item));
+                found.filter(|(key, _)| (key.ino, key.kind) == (ino, kind))
+            }
+            false => self.state.floor_shown(&self.at(ino), kind, item),
+        }
+    }
+
+    /// Of the versions that the volume has besides the one that is looked at, the subvolumes: how many are left out.
+    #[must_use]
+    pub fn others(&self) -> u64 {
+        let subvolumes = self.state.versions().subvolumes.keys();
+        let snapshots = subvolumes.filter(|id| **id != SubvolumeId::MAIN).count() as u64;
+        snapshots.saturating_sub(self.is_snapshot.into())
+    }
+
+    /// Whether the volume has, or may have, items of several versions.
+    #[must_use]
+    pub fn is_versioned(&self) -> bool {
+        let has_feature = self.rebuilt.inspector.identity.incompatible & SNAPSHOTS != 0;
+        !self.state.versions().is_plain() || has_feature && self.state.tree.lost
     }
 
     /// Where the tree has a block of a file: in the store of shared blocks, if the file shares it.
@@ -201,7 +268,7 @@ impl<'d> Content<'_, 'd> {
         let end = at.saturating_add(blocks);
         let mut stored: BTreeMap<u64, Extent> = BTreeMap::new();
         self.state
-            .each_extent((SHARED, at, end), &mut |block, extent| {
+            .each_extent(&self.at(SHARED), (at, end), &mut |block, _, extent| {
                 if let Ok(extent) = extent
                     && extent.fits_at(block)
                 {
@@ -254,7 +321,8 @@ impl<'d> Content<'_, 'd> {
     /// An inode, if its attributes are there.
     #[must_use]
     pub fn inode(&self, ino: Ino) -> Option<Inode> {
-        self.state.inode(ino)
+        let (_, value) = self.state.shown(&self.scope, &Key::inode(ino))?;
+        Inode::decode(&value).ok()
     }
 
     /// Who is whose, and where everything goes.
@@ -270,7 +338,7 @@ impl<'d> Content<'_, 'd> {
     #[must_use]
     pub fn entry_name(&self, directory: Ino, item: u64) -> Option<Vec<u8>> {
         let key = Key::new(directory, KeyKind::DIR_ENTRY, item);
-        let value = self.state.get(&key)?;
+        let (_, value) = self.state.shown(&self.scope, &key)?;
         Some(DirEntry::decode(&value).ok()?.name.to_vec())
     }
 
@@ -285,11 +353,16 @@ impl<'d> Content<'_, 'd> {
         placement.path(ino, &|entry| self.name(entry))
     }
 
-    /// Hands all items on, in key order.
+    /// Hands all items on that the subvolume shows, and those of the store of shared blocks, in key order. Their keys have no version.
     pub fn scan(&self, visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>) {
         let _ = self
             .state
-            .scan(lowest(), &mut |key, value| visit((key, value)));
+            .scan_shown(&self.scope, lowest(), &mut |key, value| {
+                if is_of_table(&key) || key.kind == KeyKind::CHANGES {
+                    return ControlFlow::Continue(());
+                }
+                visit((key.at(VersionId(0)), value))
+            });
     }
 
     /// What is lost of a range of keys. Of a file that was made after the checkpoint the tree had nothing:
@@ -423,6 +496,14 @@ fn join(first: &mut Extent, second: &Extent) -> bool {
         (Extent::Packed(first), Extent::Packed(second)) => first.join(second),
         _ => false,
     }
+}
+
+/// What the snapshot with this name shows.
+fn scope_of(state: &State<'_, '_>, name: &[u8]) -> Option<Rc<Scope>> {
+    let versions = state.versions();
+    let mut named = versions.subvolumes.values();
+    let snapshot = named.find(|snapshot| !name.is_empty() && snapshot.name == name)?;
+    Some(versions.scope(snapshot.version))
 }
 
 fn lowest() -> Key {

@@ -1,15 +1,15 @@
 //! Shared blocks: what records do to the store of them and to its counts, and what a file has there.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::record::Share;
 use persimmon_format::references::References;
-use persimmon_format::{FormatError, Ino, Key, KeyKind};
+use persimmon_format::{FormatError, Key, KeyKind};
 
-use super::{Result, State, sectors};
+use super::extents::{Extents, difference, sectors};
+use super::{At, Result, State};
 
 /// Where a block of the source goes in the store.
 fn place_of(share: &Share, block: u64) -> Result<u64> {
@@ -26,64 +26,14 @@ fn wrong(field: &'static str, value: u64) -> FormatError {
 }
 
 impl State<'_, '_> {
-    /// Extents that overlap the file blocks `from..to`, by their first block.
-    fn extents(&self, ino: Ino, from: u64, to: u64) -> Result<BTreeMap<u64, Extent>> {
-        let mut extents = BTreeMap::new();
-        let mut broken = None;
-        self.each_extent((ino, from, to), &mut |block, extent| match extent {
-            Ok(extent) => drop(extents.insert(block, extent)),
-            Err(error) => broken = Some(error),
-        });
-        broken.map_or(Ok(extents), Err)
-    }
-
-    /// Hands on extents that overlap blocks of a file, with their first blocks, and what is wrong with those that cannot be decoded.
-    pub(crate) fn each_extent(
-        &self,
-        (ino, from, to): (Ino, u64, u64),
-        visit: &mut dyn FnMut(u64, Result<Extent>),
-    ) {
-        let before = self
-            .floor(&Key::extent(ino, from))
-            .filter(|(key, _)| key.ino == ino && key.kind == KeyKind::EXTENT);
-        let first = before.map_or(from, |(key, _)| key.item);
-        let _ = self.scan(Key::extent(ino, first), &mut |key, value| {
-            if key.ino != ino || key.kind != KeyKind::EXTENT || key.item >= to {
-                return ControlFlow::Break(());
-            }
-            let extent = Extent::decode(value);
-            let is_before = |extent: &Extent| key.item.saturating_add(extent.blocks()) <= from;
-            if !extent.as_ref().is_ok_and(is_before) {
-                visit(key.item, extent);
-            }
-            ControlFlow::Continue(())
-        });
-    }
-
-    /// Has blocks of one file in another one too.
-    pub(super) fn share(&mut self, share: &Share) -> Result<()> {
+    /// Has blocks of one file in another one too. Returns by how many sectors the source and the target grow.
+    pub(super) fn share(&mut self, share: &Share) -> Result<(i64, i64)> {
+        let (source, target) = (self.at(share.from)?, self.at(share.to)?);
         let from_end = share.source_end();
-        self.replace(share.to, share.to_block, share.target_end(), None)?;
-        let moved = self.to_move(share, from_end)?;
-        let mut added = 0u64;
-        for (block, extent) in &moved {
-            let at = place_of(share, *block)?;
-            let shared = Extent::Shared {
-                at,
-                blocks: extent.blocks() as u16,
-            };
-            added = added.saturating_add(shared.sectors());
-            let in_store = Key::extent(SHARED, at);
-            self.overlay.insert(in_store, Some(extent.encode()));
-            let in_file = Key::extent(share.from, *block);
-            self.overlay.insert(in_file, Some(shared.encode()));
-        }
-        let gone = sectors(share.from, &moved);
-        self.change_inode(share.from, |inode| {
-            inode.sectors = inode.sectors.saturating_add(added).saturating_sub(gone);
-        });
-        let mut added = 0u64;
-        for (block, extent) in self.extents(share.from, share.from_block, from_end)? {
+        let to = (share.to_block, share.target_end());
+        let mut target_grows = self.replace(&target, to, None)?;
+        let source_grows = self.move_to_store(share, &source)?;
+        for (block, (_, extent)) in self.shown_extents(&source, share.from_block, from_end)? {
             let start = block.max(share.from_block);
             let end = block.saturating_add(extent.blocks()).min(from_end);
             let part = extent.part(start - block, end - start);
@@ -91,36 +41,64 @@ impl State<'_, '_> {
                 continue;
             };
             self.add_references(at, at.saturating_add(blocks.into()))?;
-            added = added.saturating_add(part.sectors());
             let block = share.to_block.saturating_add(start - share.from_block);
-            self.overlay
-                .insert(Key::extent(share.to, block), Some(part.encode()));
+            let range = (block, block.saturating_add(blocks.into()));
+            let more = self.replace(&target, range, Some(part))?;
+            target_grows = target_grows.saturating_add(more);
         }
-        self.change_inode(share.to, |inode| {
-            inode.sectors = inode.sectors.saturating_add(added);
-        });
-        Ok(())
+        Ok((source_grows, target_grows))
     }
 
-    /// What of the source moves to the store: whole extents that have blocks of the range, and of a compressed frame all that the
-    /// source has.
-    fn to_move(&self, share: &Share, from_end: u64) -> Result<BTreeMap<u64, Extent>> {
-        let mut moved = BTreeMap::new();
-        for (block, extent) in self.extents(share.from, share.from_block, from_end)? {
+    /// Moves to the store what the source shows of the range and is not there yet. Each item stays the version's whose it is.
+    fn move_to_store(&mut self, share: &Share, source: &At) -> Result<i64> {
+        let moved = self.to_move(share, source)?;
+        let (Some(((first, _), _)), Some(((last, _), extent))) =
+            (moved.first_key_value(), moved.last_key_value())
+        else {
+            return Ok(0);
+        };
+        let (first, end) = (*first, last.saturating_add(extent.blocks()));
+        let before = sectors(source, &self.around(source.ino, first, end)?);
+        for ((block, number), extent) in &moved {
+            let at = place_of(share, *block)?;
+            let shared = Extent::Shared {
+                at,
+                blocks: extent.blocks() as u16,
+            };
+            let in_store = Key::extent(SHARED, at);
+            self.overlay.insert(in_store, Some(extent.encode()));
+            let in_file = Key::extent(source.ino, *block).at(*number);
+            self.overlay.insert(in_file, Some(shared.encode()));
+        }
+        let after = sectors(source, &self.around(source.ino, first, end)?);
+        Ok(difference(after, before))
+    }
+
+    /// What of the source moves to the store: whole extents that have blocks of the range, and of a compressed frame all that there is,
+    /// which is one version's.
+    fn to_move(&self, share: &Share, source: &At) -> Result<Extents> {
+        let mut moved = Extents::new();
+        let range = (share.from_block, share.source_end());
+        for (block, (number, extent)) in self.shown_extents(source, range.0, range.1)? {
             match &extent {
                 Extent::Shared { .. } => {}
                 Extent::Frame { .. } => {
-                    moved.insert(block, extent);
+                    moved.insert((block, number), extent);
                 }
                 Extent::Packed(packed) => {
                     let whole = packed.frame_at(block);
                     let (start, end) = whole.ok_or_else(|| wrong("block", block))?;
-                    let parts = self.extents(share.from, start, end)?.into_iter();
-                    moved.extend(parts.filter(|(_, extent)| {
-                        matches!(extent, Extent::Packed(part) if part.shares_frame(packed))
+                    let parts = self.around(source.ino, start, end)?.into_iter();
+                    moved.extend(parts.filter(|((block, of), extent)| {
+                        let is_part =
+                            matches!(extent, Extent::Packed(part) if part.shares_frame(packed));
+                        is_part && *of == number && (start..end).contains(block)
                     }));
                 }
-                Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => {
+                Extent::Inline(_)
+                | Extent::Reserved { .. }
+                | Extent::Compressed(_)
+                | Extent::Hole { .. } => {
                     return Err(wrong("block", block));
                 }
             }
@@ -165,8 +143,9 @@ impl State<'_, '_> {
 
     /// One extent less names these blocks of the store: it loses those that none names any more.
     pub(super) fn drop_references(&mut self, from: u64, to: u64) -> Result<()> {
-        for (from, to) in self.change_references(from, to, |count| count.saturating_sub(1))? {
-            self.replace(SHARED, from, to, None)?;
+        let store = self.at(SHARED)?;
+        for range in self.change_references(from, to, |count| count.saturating_sub(1))? {
+            self.replace(&store, range, None)?;
         }
         Ok(())
     }
