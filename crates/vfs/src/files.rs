@@ -107,7 +107,7 @@ impl Vfs {
         data: &[u8],
         (flags, promised): (WriteFlags, Option<&Promised>),
     ) -> Result<Written> {
-        self.writable()?;
+        self.changeable(ino)?;
         let open = self.opened_to_write(ino, handle)?;
         let node = open.as_ref().map(|o| &*o.node);
         let _pin = self.pin_unopened(ino, open.as_ref())?;
@@ -184,7 +184,7 @@ impl Vfs {
         size: u64,
         author: Author,
     ) -> Result<()> {
-        self.writable()?;
+        self.changeable(ino)?;
         if size > FILE_SIZE_MAX {
             return Err(Error::FileTooLarge);
         }
@@ -237,7 +237,7 @@ impl Vfs {
         len: u64,
         what: Allocate,
     ) -> Result<()> {
-        self.writable()?;
+        self.changeable(ino)?;
         let open = self.opened_to_write(ino, handle)?;
         if len == 0 {
             return Err(Error::Invalid("length 0"));
@@ -282,7 +282,7 @@ impl Vfs {
         (to, to_handle, to_offset): (Ino, Handle, u64),
         len: u64,
     ) -> Result<Cloned> {
-        self.writable()?;
+        self.changeable(to)?;
         let source = self.readable(from, from_handle)?;
         let target = self.opened_to_write(to, to_handle)?;
         let block = BLOCK_SIZE as u64;
