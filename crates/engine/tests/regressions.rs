@@ -457,7 +457,7 @@ fn a_damaged_block_that_is_moved_cuts_nothing_off() {
 fn what_one_look_needs_is_not_evicted_under_it() {
     let device = fresh(SimConfig::new(60, 512));
     let volume = open(&device, 1 << 20).unwrap();
-    let name = |n: u64| Key::new(Ino(100 + n), KeyKind(9), 0);
+    let name = |n: u64| Key::new(Ino(100 + n), KeyKind(12), 0);
     for round in 0..40 {
         volume
             .update::<_, Error>(Intent::Grow, |tx| {

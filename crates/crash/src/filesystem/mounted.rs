@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use persimmon_engine::Task;
-use persimmon_format::Ino;
+use persimmon_format::{Ino, SubvolumeId};
 use persimmon_vfs::{
-    Caller, Error, Handle, OpenFlags, ROOT, RenameMode, SetAttr, SetTime, Vfs, WriteFlags,
+    Caller, Clock, Error, Handle, OpenFlags, ROOT, RenameMode, SetAttr, SetTime, Vfs, WriteFlags,
     XattrMode,
 };
 
@@ -238,6 +238,20 @@ impl Mounted {
                 synced
             }
             Op::Sync => self.vfs.sync(),
+            Op::Snapshot { name } => {
+                let now = self.clock.now();
+                let (volume, name) = (self.vfs.volume(), name.as_bytes());
+                let taken = volume.take_snapshot(SubvolumeId::MAIN, name, true, now);
+                Ok(taken.map(drop)?)
+            }
+            Op::DeleteSnapshot { name } => {
+                let volume = self.vfs.volume();
+                let mut snapshots = volume.snapshots().into_iter();
+                let snapshot = snapshots.find(|snapshot| snapshot.name == name.as_bytes());
+                let id = snapshot.map(|snapshot| snapshot.id);
+                let id = id.ok_or(persimmon_engine::Error::NoSuchSnapshot)?;
+                Ok(volume.delete_snapshot(id)?)
+            }
             Op::Step(step) => self.step(*step),
             Op::Allocate {
                 path,
@@ -387,6 +401,7 @@ impl Mounted {
                 Task::Commit
             }
             Step::Checkpoint => Task::Checkpoint,
+            Step::Settle => Task::Settle,
             Step::Clean => {
                 self.vfs.volume().step(Task::Clean)?;
                 Task::FreeZones

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::Loss;
 use persimmon_format::Ino;
-use persimmon_vfs::{Attr, Caller, Error, FileKind, Handle, Listing, SeekTo};
+use persimmon_vfs::{Attr, Caller, Error, FileKind, Handle, Listing, ROOT, SeekTo};
 
 use super::mounted::Mounted;
 use super::nanoseconds;
@@ -18,8 +18,21 @@ const READ_BYTES: usize = 128 << 10;
 
 impl Mounted {
     pub(super) fn observe_tree(&self) -> Result<Observed, String> {
-        let mut nodes = BTreeMap::from([("/".to_owned(), self.observe_node("/", self.root)?)]);
-        let mut directories = vec![(String::new(), self.root)];
+        let mut found = self.observe_below(self.root)?;
+        if self.root == ROOT {
+            for snapshot in self.vfs.volume().snapshots() {
+                let name = String::from_utf8_lossy(&snapshot.name).into_owned();
+                let inside = self.observe_below(ROOT.of(snapshot.id));
+                let inside = inside.map_err(|error| format!("in snapshot {name}: {error}"))?;
+                found.snapshots.insert(name, inside);
+            }
+        }
+        Ok(found)
+    }
+
+    fn observe_below(&self, root: Ino) -> Result<Observed, String> {
+        let mut nodes = BTreeMap::from([("/".to_owned(), self.observe_node("/", root)?)]);
+        let mut directories = vec![(String::new(), root)];
         while let Some((prefix, directory)) = directories.pop() {
             for (name, ino, kind) in self
                 .list(directory)
@@ -40,7 +53,10 @@ impl Mounted {
                 nodes.insert(path, node);
             }
         }
-        Ok(Observed { nodes })
+        Ok(Observed {
+            nodes,
+            snapshots: BTreeMap::new(),
+        })
     }
 
     fn list(&self, directory: Ino) -> Result<Vec<(String, Ino, FileKind)>, Error> {

@@ -103,6 +103,8 @@ const STATES_MAX: u64 = 2_000;
 const HEAVY_STATES_MAX: u64 = 10;
 /// From this seed on many copies are of whole blocks.
 const CLONES_FROM: u64 = 100_000_000;
+/// And from this one on snapshots are taken.
+const SNAPSHOTS_FROM: u64 = 200_000_000;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
@@ -427,6 +429,7 @@ impl Plan {
         Generator::new(seed, self.mix, self.bytes_max)
             .xattrs(self.xattr_names)
             .clones(matches!(self.origin, Origin::Seed(number) if number >= CLONES_FROM))
+            .snapshots(matches!(self.origin, Origin::Seed(number) if number >= SNAPSHOTS_FROM))
     }
 
     /// The plan of a short sequence: a crash at every command that shorter sequences have not had.

@@ -80,6 +80,20 @@ impl Model {
                 let slots: Vec<u8> = self.slots.keys().copied().collect();
                 slots.into_iter().try_for_each(|slot| self.close(slot))
             }
+            Op::Snapshot { name } => {
+                if self.now().snapshots().contains_key(name) {
+                    return Err(libc::EEXIST);
+                }
+                self.enter(|tree| tree.take_snapshot(name));
+                Ok(())
+            }
+            Op::DeleteSnapshot { name } => {
+                if !self.now().snapshots().contains_key(name) {
+                    return Err(libc::ENOENT);
+                }
+                self.enter(|tree| tree.delete_snapshot(name));
+                Ok(())
+            }
             Op::Sync | Op::Step(_) => Ok(()),
             _ => self.apply_to_names(op, now),
         }

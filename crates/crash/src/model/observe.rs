@@ -57,10 +57,15 @@ pub struct ObservedNode {
 pub struct Observed {
     /// By path.
     pub nodes: BTreeMap<String, ObservedNode>,
+    /// What was found in each snapshot.
+    pub snapshots: BTreeMap<String, Observed>,
 }
 
 /// Content hashes of the files of an [`Observed`], computed once for many comparisons.
-struct Hashes<'a>(BTreeMap<&'a str, BTreeMap<u64, u64>>);
+struct Hashes<'a> {
+    files: BTreeMap<&'a str, BTreeMap<u64, u64>>,
+    snapshots: BTreeMap<&'a str, Hashes<'a>>,
+}
 
 impl Observed {
     /// A state of the model as a filesystem would show it that lost nothing.
@@ -89,8 +94,11 @@ impl Observed {
             };
             Some((path, node))
         });
+        let snapshots = tree.snapshots().iter();
+        let snapshots = snapshots.map(|(name, tree)| (name.clone(), Observed::of(tree)));
         Observed {
             nodes: nodes.collect(),
+            snapshots: snapshots.collect(),
         }
     }
 
@@ -137,18 +145,22 @@ impl Observed {
     }
 
     fn hashes(&self) -> Hashes<'_> {
-        Hashes(
-            self.nodes
-                .iter()
-                .filter_map(|(path, node)| match &node.kind {
-                    Kind::File { blocks, .. } => Some((
-                        path.as_str(),
-                        blocks.iter().map(|(n, b)| (*n, block_hash(b))).collect(),
-                    )),
-                    _ => None,
-                })
-                .collect(),
-        )
+        let files = self
+            .nodes
+            .iter()
+            .filter_map(|(path, node)| match &node.kind {
+                Kind::File { blocks, .. } => Some((
+                    path.as_str(),
+                    blocks.iter().map(|(n, b)| (*n, block_hash(b))).collect(),
+                )),
+                _ => None,
+            });
+        let snapshots = self.snapshots.iter();
+        let snapshots = snapshots.map(|(name, found)| (name.as_str(), found.hashes()));
+        Hashes {
+            files: files.collect(),
+            snapshots: snapshots.collect(),
+        }
     }
 
     /// What differs from a state of the model, at most `limit` things.
@@ -176,9 +188,26 @@ impl Observed {
                 differences.push(format!("{path} is a name of another file"));
             }
             if let Some(node) = tree.node(*id) {
-                let blocks = hashes.0.get(path.as_str());
+                let blocks = hashes.files.get(path.as_str());
                 compare_node(path, node, found, blocks, &mut differences);
             }
+        }
+        let known = tree.snapshots();
+        for name in known.keys().filter(|n| !self.snapshots.contains_key(*n)) {
+            differences.push(format!("snapshot {name} is missing"));
+        }
+        for (name, found) in &self.snapshots {
+            if differences.len() >= limit {
+                break;
+            }
+            let (Some(tree), Some(hashes)) = (known.get(name), hashes.snapshots.get(name.as_str()))
+            else {
+                differences.push(format!("snapshot {name} should not be there"));
+                continue;
+            };
+            let inside = found.compare(tree, hashes, limit);
+            let inside = inside.into_iter();
+            differences.extend(inside.map(|what| format!("in snapshot {name}: {what}")));
         }
         differences
     }
@@ -214,6 +243,9 @@ impl Observed {
             if let Some(found) = self.nodes.get(&path) {
                 tree.change(id, |node| node.mtimes = vec![found.mtime]);
             }
+        }
+        for (name, found) in &self.snapshots {
+            tree.add_snapshot(name, found.to_tree());
         }
         tree
     }

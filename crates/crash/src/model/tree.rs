@@ -90,6 +90,7 @@ impl Node {
 pub struct Tree {
     nodes: BTreeMap<NodeId, Arc<Node>>,
     next: u64,
+    snapshots: BTreeMap<String, Arc<Tree>>,
 }
 
 impl Tree {
@@ -103,7 +104,32 @@ impl Tree {
         Tree {
             nodes: BTreeMap::from([(ROOT, Arc::new(Node::new(body, root_mode, now)))]),
             next: 1,
+            snapshots: BTreeMap::new(),
         }
+    }
+
+    /// The snapshots, by name.
+    #[must_use]
+    pub fn snapshots(&self) -> &BTreeMap<String, Arc<Tree>> {
+        &self.snapshots
+    }
+
+    /// A snapshot of this tree is taken: everything done so far is in the history.
+    pub(crate) fn take_snapshot(&mut self, name: &str) {
+        self.commit_all();
+        let taken = Tree {
+            snapshots: BTreeMap::new(),
+            ..self.clone()
+        };
+        self.add_snapshot(name, taken);
+    }
+
+    pub(crate) fn add_snapshot(&mut self, name: &str, tree: Tree) {
+        self.snapshots.insert(name.to_owned(), Arc::new(tree));
+    }
+
+    pub(crate) fn delete_snapshot(&mut self, name: &str) {
+        self.snapshots.remove(name);
     }
 
     /// A node, named or only held open.

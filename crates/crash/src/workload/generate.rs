@@ -59,6 +59,9 @@ impl Mix {
     }
 }
 
+/// Snapshots that there are at a time.
+const SNAPSHOTS_MAX: usize = 4;
+
 /// A source of operations.
 pub struct Generator {
     rng: ChaCha8Rng,
@@ -71,6 +74,8 @@ pub struct Generator {
     xattr_names: u32,
     /// Many copies are of whole blocks.
     clones: bool,
+    /// Snapshots are taken and deleted.
+    snapshots: bool,
     fill: u64,
 }
 
@@ -85,6 +90,7 @@ impl Generator {
             first: Vec::new(),
             xattr_names: 3,
             clones: false,
+            snapshots: false,
             fill: seed << 20,
         }
     }
@@ -100,6 +106,13 @@ impl Generator {
     #[must_use]
     pub fn clones(mut self, clones: bool) -> Generator {
         self.clones = clones;
+        self
+    }
+
+    /// Snapshots are taken and deleted.
+    #[must_use]
+    pub fn snapshots(mut self, snapshots: bool) -> Generator {
+        self.snapshots = snapshots;
         self
     }
 
@@ -139,12 +152,31 @@ impl Generator {
             group += 1;
         }
         let tree = model.now();
+        if self.snapshots && self.chance(8) {
+            return self.snapshot_op(tree);
+        }
         match group {
             0 => self.name_op(tree),
             1 => self.attribute_op(tree),
             2 => self.data_op(model),
             3 => self.durability_op(tree),
             _ => self.background_op(),
+        }
+    }
+
+    fn snapshot_op(&mut self, tree: &Tree) -> Op {
+        let names: Vec<&String> = tree.snapshots().keys().collect();
+        match self.rng.random_range(0..10) {
+            0..4 if names.len() < SNAPSHOTS_MAX => {
+                let name = format!("s{}", self.next_fill());
+                Op::Snapshot { name }
+            }
+            4..6 if !names.is_empty() => {
+                let name = names.choose(&mut self.rng).map(|name| (*name).clone());
+                let name = name.unwrap_or_default();
+                Op::DeleteSnapshot { name }
+            }
+            _ => Op::Step(Step::Settle),
         }
     }
 

@@ -48,6 +48,8 @@ pub enum Step {
     Checkpoint,
     /// Zones are cleaned.
     Clean,
+    /// What deleted snapshots alone held is removed, some of it.
+    Settle,
 }
 
 /// An operation on the filesystem. Paths start with `/`; no symbolic link in them is followed.
@@ -135,6 +137,10 @@ pub enum Op {
     FsyncDir { path: String },
     /// `sync` of everything.
     Sync,
+    /// Takes a snapshot.
+    Snapshot { name: String },
+    /// Deletes a snapshot.
+    DeleteSnapshot { name: String },
     /// Background work.
     Step(Step),
     /// A clean unmount and a mount.
@@ -192,7 +198,10 @@ impl Op {
                 Step::Commit => "commit",
                 Step::Checkpoint => "checkpoint",
                 Step::Clean => "clean",
+                Step::Settle => "settle",
             },
+            Op::Snapshot { .. } => "snapshot",
+            Op::DeleteSnapshot { .. } => "delete snapshot",
             Op::Remount => "remount",
             Op::Read { .. } => "read",
         }
@@ -210,6 +219,7 @@ impl Op {
                 | Op::Truncate { .. }
                 | Op::Fsync { .. }
                 | Op::FsyncDir { .. }
+                | Op::DeleteSnapshot { .. }
                 | Op::Sync
         )
     }

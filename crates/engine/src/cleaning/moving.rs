@@ -2,6 +2,7 @@
 
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
 use persimmon_format::extent::Extent;
+use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{PackUnits, Packed};
 use persimmon_format::record::Op;
 use persimmon_format::{Addr, Compression, Ino, checksum};
@@ -347,7 +348,7 @@ fn remap(tx: &mut Transaction<'_>, moves: &[Exchange]) -> Result<u64> {
 /// What maps a live extent to its new place, in the version whose it is.
 fn moved_to(meta: &Meta, ino: Ino, live: &MappedExtent, extent: Extent) -> Op {
     let MappedExtent { block, version, .. } = *live;
-    if meta.versions.is_newest(ino, version) {
+    if meta.versions.is_plain() || ino == SHARED {
         Op::Map { ino, block, extent }
     } else {
         Op::Move {

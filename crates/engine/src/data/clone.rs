@@ -168,7 +168,10 @@ impl FileData {
                     return Ok((Step::Copy, 0));
                 }
                 let extents = tx.extents(range.from, start, from + blocks, extents_max)?;
-                let (step, taken) = next_step(&extents, start, from + blocks);
+                let may_move = |mapped: &MappedExtent| {
+                    tx.find(|meta| sharing::may_move(meta, range.from, mapped))
+                };
+                let (step, taken) = next_step(&extents, start, from + blocks, may_move)?;
                 let to_block = to + done;
                 match &step {
                     Step::Share => {
@@ -218,24 +221,29 @@ impl FileData {
 }
 
 /// What is done with the next blocks of the source, and with how many of them.
-fn next_step(extents: &[MappedExtent], start: u64, end: u64) -> (Step, u64) {
+fn next_step(
+    extents: &[MappedExtent],
+    start: u64,
+    end: u64,
+    may_move: impl Fn(&MappedExtent) -> Result<bool>,
+) -> Result<(Step, u64)> {
     let Some(first) = extents.first() else {
-        return (Step::Punch, end - start);
+        return Ok((Step::Punch, end - start));
     };
     if first.block > start {
-        return (Step::Punch, first.block.min(end) - start);
+        return Ok((Step::Punch, first.block.min(end) - start));
     }
     let to = first.end().min(end);
-    match &first.extent {
+    Ok(match &first.extent {
         Extent::Reserved { .. } => (Step::Punch, to - start),
         content @ (Extent::Inline(_) | Extent::Compressed(_)) => (Step::Map(content.clone()), 1),
-        extent if sharing::may_be_shared(extent) => {
+        _ if may_move(first)? => {
             let mut to = to;
             // Together with those behind it, which follow without a gap.
             for next in extents.iter().skip(1) {
                 let more = next.end().min(end);
                 let fits = more - start <= FRAME_BLOCKS_MAX as u64 * EXTENTS_MAX as u64;
-                if next.block != to || !sharing::may_be_shared(&next.extent) || !fits {
+                if next.block != to || !fits || !may_move(next)? {
                     break;
                 }
                 to = more;
@@ -243,5 +251,5 @@ fn next_step(extents: &[MappedExtent], start: u64, end: u64) -> (Step, u64) {
             (Step::Share, to - start)
         }
         _ => (Step::Copy, 0),
-    }
+    })
 }

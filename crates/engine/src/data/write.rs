@@ -120,7 +120,7 @@ impl FileData {
         (now, hint): (Timestamp, Option<Lifetime>),
         has_room: bool,
     ) -> Result<usize> {
-        self.store.check_writable()?;
+        self.store.check_changeable(ino)?;
         end_of(offset, data.len() as u64)?;
         let file = self.load(ino)?;
         let is_one_chunk = first_chunk(offset, data.len()) == data.len();

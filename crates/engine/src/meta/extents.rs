@@ -55,10 +55,9 @@ impl Group {
         below.is_some_and(|(_, extent)| !matches!(extent, Extent::Hole { .. }))
     }
 
-    fn is_owned(&self, scope: &Scope) -> bool {
-        self.versions
-            .iter()
-            .all(|(version, _)| scope.owns(*version))
+    /// Whether only one version has something here, which is owned.
+    fn is_of_one(&self, scope: &Scope) -> bool {
+        matches!(self.versions.as_slice(), [(version, _)] if scope.owns(*version))
     }
 }
 
@@ -476,7 +475,7 @@ fn punch_at(meta: &mut Meta, zones: &Zones, at: &At, from: u64, to: u64) -> Resu
         );
         let (skip, take) = (cut_from - group.block, cut_to - cut_from);
         let shown = group.shown(&at.scope).map(|extent| extent.part(skip, take));
-        if !group.is_owned(&at.scope) {
+        if !group.is_of_one(&at.scope) {
             cut(meta, ino, &group, cut_from, cut_to);
         }
         let length = group.blocks;
@@ -595,6 +594,15 @@ fn put_pieces(meta: &mut Meta, zones: &Zones, at: &At, block: u64, extent: &Exte
     let end = block + extent.blocks();
     if meta.versions.is_plain() {
         return put_piece(meta, zones, at, block, extent, true);
+    }
+    for group in groups(meta, at.ino, block, end)? {
+        cut(
+            meta,
+            at.ino,
+            &group,
+            group.block.max(block),
+            group.end().min(end),
+        );
     }
     let (mut sectors, mut done) = (0, block);
     for group in groups(meta, at.ino, block, end)? {

@@ -3,7 +3,7 @@
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::SHARED;
 use persimmon_format::record::Share;
-use persimmon_format::{Key, KeyKind};
+use persimmon_format::{Ino, Key, KeyKind};
 
 use super::extents::{self, MappedExtent};
 use super::{Meta, references, tree};
@@ -30,6 +30,31 @@ pub(crate) fn may_be_shared(extent: &Extent) -> bool {
         | Extent::Reserved { .. }
         | Extent::Hole { .. } => false,
     }
+}
+
+/// Whether an extent of a file may move to the store, as [`may_be_shared`] says, and all of its compressed frame: nothing that the file has
+/// written since lies over a part of it, which would go to the same place.
+pub(crate) fn may_move(meta: &Meta, ino: Ino, mapped: &MappedExtent) -> Result<bool> {
+    let Extent::Packed(packed) = &mapped.extent else {
+        return Ok(may_be_shared(&mapped.extent));
+    };
+    if packed.is_short() {
+        return Ok(false);
+    }
+    if meta.versions.is_plain() {
+        return Ok(true);
+    }
+    let parts = extents::parts_of(meta, ino.plain(), mapped.version, mapped.block, packed)?;
+    for part in parts {
+        let shown = extents::overlapping(meta, ino, part.block, part.block + 1, 1)?;
+        if shown
+            .first()
+            .is_none_or(|shown| shown.version != part.version)
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A place in the store for blocks that are shared next, behind all that is there.

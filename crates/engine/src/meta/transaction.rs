@@ -254,7 +254,7 @@ impl<'a> Transaction<'a> {
     /// Inserts or replaces an item.
     pub fn put(&mut self, key: Key, value: Vec<u8>) {
         if key.kind == KeyKind::INODE {
-            self.next_ino = self.next_ino.max(key.ino.0.saturating_add(1));
+            self.next_ino = self.next_ino.max(key.ino.plain().0 + 1);
         }
         self.ops.push(Op::Put { key, value });
     }

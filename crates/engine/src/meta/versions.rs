@@ -129,7 +129,7 @@ impl Versions {
 
     /// Whether an item belongs to the table.
     pub(crate) fn is_told_by(key: &Key) -> bool {
-        matches!(key.kind, KeyKind::SUBVOLUME | KeyKind::VERSION)
+        key.ino == Key::GLOBAL && matches!(key.kind, KeyKind::SUBVOLUME | KeyKind::VERSION)
     }
 
     /// An item of the table is put or, without a value, removed.
@@ -223,6 +223,11 @@ impl Versions {
         self.scopes.get(&subvolume).ok_or(Error::NoSuchSnapshot)
     }
 
+    pub(crate) fn is_read_only(&self, subvolume: SubvolumeId) -> bool {
+        let scope = self.scopes.get(&subvolume);
+        scope.is_some_and(|scope| scope.is_read_only)
+    }
+
     /// Where an inode is looked at.
     pub(crate) fn at(&self, ino: Ino) -> Result<At> {
         if Key::new(ino, KeyKind::EXTENT, 0).is_unversioned() {
@@ -266,13 +271,6 @@ impl Versions {
             ino,
             scope: Arc::new(Scope::only(number)),
         }
-    }
-
-    /// Whether items of an inode without a subvolume, of this version, are the newest that the main subvolume shows.
-    pub(crate) fn is_newest(&self, ino: Ino, version: VersionId) -> bool {
-        let main = self.scopes.get(&SubvolumeId::MAIN);
-        Key::new(ino, KeyKind::EXTENT, 0).is_unversioned()
-            || main.is_some_and(|main| main.number == version)
     }
 
     pub(crate) fn subvolumes(&self) -> &BTreeMap<SubvolumeId, Subvolume> {

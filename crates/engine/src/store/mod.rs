@@ -393,14 +393,9 @@ impl Store {
     fn complete(&self, meta: &mut Meta, ops: &mut Vec<Op>) -> Result<()> {
         let told = changes::told(meta, ops)?;
         ops.splice(0..0, told);
-        for ino in ops.iter().filter_map(Op::ino) {
-            if meta
-                .versions
-                .scope(ino.subvolume())
-                .is_ok_and(|scope| scope.is_read_only)
-            {
-                return Err(Error::ReadOnlySnapshot);
-            }
+        let mut subvolumes = ops.iter().filter_map(Op::ino).map(Ino::subvolume);
+        if subvolumes.any(|subvolume| meta.versions.is_read_only(subvolume)) {
+            return Err(Error::ReadOnlySnapshot);
         }
         self.apply(meta, ops)
     }

@@ -104,6 +104,15 @@ impl Volume {
         self.engine.store.walk_while(keys, pick, visit)
     }
 
+    /// Looks at the items of all versions, under the keys that they have.
+    pub fn walk_stored<T>(
+        &self,
+        pick: impl FnMut(Key, &[u8]) -> Option<T>,
+        visit: impl FnMut(T),
+    ) -> Result<()> {
+        self.engine.store.walk_stored(pick, visit)
+    }
+
     /// Has `call` told whenever a zone was taken for file data, so that there may be something to clean:
     /// long before the next look at it is due where much is written. It is called by whoever writes, and
     /// is not to wait. Only the first one given is called.

@@ -1,7 +1,6 @@
 //! Files of compressible content on a volume, and whether everything is counted as it is.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use persimmon_engine::{CloneRange, Options, Progress, Seek, Task, Volume};
@@ -58,25 +57,36 @@ pub fn read(volume: &Volume, ino: Ino, offset: usize, len: usize) -> Vec<u8> {
 
 pub fn items<T>(volume: &Volume, pick: impl FnMut(Key, &[u8]) -> Option<T>) -> Vec<T> {
     let mut all = Vec::new();
-    volume
-        .walk_while(.., pick, |found| {
-            all.push(found);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    volume.walk_stored(pick, |found| all.push(found)).unwrap();
     all
+}
+
+/// Extents of all files, in all versions.
+fn versions(volume: &Volume) -> Vec<(Key, Extent)> {
+    items(volume, |key, value| {
+        (key.kind == KeyKind::EXTENT).then(|| (key, Extent::decode(value).unwrap()))
+    })
 }
 
 /// Extents of all files.
 pub fn extents(volume: &Volume) -> Vec<(Ino, u64, Extent)> {
-    items(volume, |key, value| {
-        (key.kind == KeyKind::EXTENT).then(|| (key.ino, key.item, Extent::decode(value).unwrap()))
-    })
+    let versions = versions(volume).into_iter();
+    versions
+        .map(|(key, extent)| (key.ino, key.item, extent))
+        .collect()
 }
 
 /// What zones, inodes and the store of shared blocks count is what the extents are.
 pub fn check_counts(volume: &Volume) {
-    let extents = extents(volume);
+    let sectors = check_stored(volume);
+    for (ino, sectors) in sectors {
+        assert_eq!(volume.attr(ino).unwrap().unwrap().sectors, sectors, "{ino}");
+    }
+}
+
+/// The same but for inodes. Returns the sectors of each, if there are no snapshots.
+pub fn check_stored(volume: &Volume) -> BTreeMap<Ino, u64> {
+    let extents = versions(volume);
     let counts = items(volume, |key, value| {
         (key.kind == KeyKind::REFERENCES)
             .then(|| (key.item, References::decode(key.item, value).unwrap()))
@@ -92,7 +102,19 @@ pub fn check_counts(volume: &Volume) {
     let mut sectors: BTreeMap<Ino, u64> = BTreeMap::new();
     let mut named: BTreeMap<u64, u32> = BTreeMap::new();
     let mut stored: BTreeMap<u64, u32> = BTreeMap::new();
-    for (ino, block, extent) in extents {
+    for pair in extents.windows(2) {
+        let [(one, extent), (other, next)] = pair else {
+            continue;
+        };
+        let apart = one.item + extent.blocks() <= other.item
+            || one.item == other.item && extent.blocks() == next.blocks();
+        assert!(
+            one.ino != other.ino || apart,
+            "{one:?} {extent:?} {other:?} {next:?}"
+        );
+    }
+    for (key, extent) in extents {
+        let (ino, block) = (key.ino, key.item);
         let (units, share) = match &extent {
             Extent::Packed(packed) => {
                 let stored = tally.add(ino, block, packed);
@@ -130,9 +152,7 @@ pub fn check_counts(volume: &Volume) {
     }
     assert!(zones.is_empty());
     sectors.remove(&SHARED);
-    for (ino, sectors) in sectors {
-        assert_eq!(volume.attr(ino).unwrap().unwrap().sectors, sectors, "{ino}");
-    }
+    sectors
 }
 
 pub fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> usize {

@@ -1,0 +1,495 @@
+//! Snapshots: what they show stays as it was, whatever is written since, and what they hold is freed when they go.
+
+#![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::content::{check_counts, check_stored, clone, large_zones, open, read, text, write};
+use common::{NOW, create, fresh, noise};
+use persimmon_engine::{Error, Intent, Progress, Task, Volume};
+use persimmon_format::inode::Inode;
+use persimmon_format::table::Role;
+use persimmon_format::{Compression, Ino, Key, KeyKind, SubvolumeId};
+use persimmon_sim::{SimConfig, SimDevice};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+const BLOCK: usize = 4096;
+const MAIN: SubvolumeId = SubvolumeId::MAIN;
+
+fn settle(volume: &Volume) {
+    while volume.step(Task::Settle).unwrap() == Progress::Worked {}
+}
+
+fn valid_blocks(volume: &Volume) -> u64 {
+    let zones = volume.zones();
+    let data = zones.iter().filter(|zone| zone.entry.role == Role::Data);
+    data.map(|zone| u64::from(zone.entry.valid)).sum()
+}
+
+/// Items of versions: none is left where there are no snapshots any more and everything is settled.
+fn versioned_items(volume: &Volume) -> usize {
+    let mut found = 0;
+    volume
+        .walk_stored(
+            |key, value| {
+                let is_left =
+                    key.kind == KeyKind::CHANGES || !key.is_unversioned() && key.is_whiteout(value);
+                is_left.then_some(())
+            },
+            |()| found += 1,
+        )
+        .unwrap();
+    found
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let device = fresh(large_zones());
+        let volume = open(&device, compression);
+        let ino = create(&volume).unwrap();
+        let content = text(1, 300 * BLOCK + 77);
+        write(&volume, ino, 0, &content);
+        let id = volume.take_snapshot(MAIN, b"one", true, NOW).unwrap();
+        let then = ino.of(id);
+        let before = valid_blocks(&volume);
+        assert!(read(&volume, then, 0, content.len() + 1) == content);
+        let new = noise(5, 20 * BLOCK);
+        write(&volume, ino, 100 * BLOCK, &new);
+        volume.truncate(ino, 200 * BLOCK as u64, NOW).unwrap();
+        volume.sync().unwrap();
+        assert!(read(&volume, then, 0, content.len() + 1) == content);
+        let mut now = content[..200 * BLOCK].to_vec();
+        now[100 * BLOCK..120 * BLOCK].copy_from_slice(&new);
+        assert!(read(&volume, ino, 0, content.len()) == now);
+        check_stored(&volume);
+        assert!(valid_blocks(&volume) >= before + 20);
+        assert!(matches!(
+            volume.write(then, 0, b"no", NOW),
+            Err(Error::ReadOnlySnapshot)
+        ));
+        assert!(matches!(
+            volume.truncate(then, 0, NOW),
+            Err(Error::ReadOnlySnapshot)
+        ));
+        volume.close().unwrap();
+        drop(volume);
+        let volume = open(&device, compression);
+        assert_eq!(volume.snapshots().len(), 1);
+        assert!(read(&volume, then, 0, content.len() + 1) == content);
+        assert!(read(&volume, ino, 0, content.len()) == now);
+        let alone = volume.snapshot_space(id).unwrap();
+        let held = valid_blocks(&volume);
+        volume.delete_snapshot(id).unwrap();
+        settle(&volume);
+        let freed = (held - valid_blocks(&volume)) * BLOCK as u64;
+        assert!(
+            alone.abs_diff(freed) <= 64 * BLOCK as u64,
+            "{alone} {freed}"
+        );
+        assert!(matches!(
+            volume.read(then, 0, &mut [0]),
+            Err(Error::NoSuchSnapshot)
+        ));
+        assert!(read(&volume, ino, 0, content.len()) == now);
+        check_stored(&volume);
+        assert_eq!(versioned_items(&volume), 0);
+        volume.truncate(ino, 0, NOW).unwrap();
+        assert_eq!(valid_blocks(&volume), 0);
+    }
+}
+
+#[test]
+fn names_are_checked() {
+    let volume = open(&fresh(large_zones()), Compression::None);
+    let take = |name: &[u8]| volume.take_snapshot(MAIN, name, true, NOW);
+    for name in [&b""[..], b".", b"..", b"a/b", b"a\0b", &[b'a'; 256]] {
+        assert!(matches!(take(name), Err(Error::SnapshotName)));
+    }
+    let id = take(&[b'a'; 255]).unwrap();
+    assert!(matches!(take(&[b'a'; 255]), Err(Error::SnapshotExists)));
+    let other = take(b"other").unwrap();
+    let taken = volume.rename_snapshot(other, &[b'a'; 255]);
+    assert!(matches!(taken, Err(Error::SnapshotExists)));
+    volume.rename_snapshot(other, b"new").unwrap();
+    volume.rename_snapshot(other, b"new").unwrap();
+    let gone = SubvolumeId(77);
+    assert!(matches!(
+        volume.rename_snapshot(gone, b"x"),
+        Err(Error::NoSuchSnapshot)
+    ));
+    assert!(matches!(
+        volume.delete_snapshot(gone),
+        Err(Error::NoSuchSnapshot)
+    ));
+    assert!(matches!(
+        volume.delete_snapshot(MAIN),
+        Err(Error::NoSuchSnapshot)
+    ));
+    assert!(matches!(
+        volume.take_snapshot(gone, b"y", true, NOW),
+        Err(Error::NoSuchSnapshot)
+    ));
+    volume.delete_snapshot(id).unwrap();
+    take(&[b'a'; 255]).unwrap();
+}
+
+/// What is deleted while a snapshot has it is freed with the snapshot, and no sooner.
+#[test]
+fn an_inode_that_is_deleted_lives_on_in_the_snapshot() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::Lz4);
+    let ino = create(&volume).unwrap();
+    let content = noise(3, 200 * BLOCK);
+    write(&volume, ino, 0, &content);
+    let attributes = |ino: Ino, n: u64| Key::new(ino, KeyKind::XATTR, n << 32);
+    volume
+        .update::<_, Error>(Intent::Grow, |tx| {
+            (0..100).for_each(|n| tx.put(attributes(ino, n), b"attribute".to_vec()));
+            Ok(())
+        })
+        .unwrap();
+    let one = volume.take_snapshot(MAIN, b"one", true, NOW).unwrap();
+    write(&volume, ino, 0, &noise(4, 10 * BLOCK));
+    let two = volume.take_snapshot(MAIN, b"two", true, NOW).unwrap();
+    volume
+        .update::<_, Error>(Intent::Shrink, |tx| {
+            let mut inode = tx.inode(ino)?.unwrap();
+            inode.nlink = 0;
+            tx.put_inode(ino, &inode);
+            tx.put(Key::orphan(ino), Vec::new());
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(volume.orphans().unwrap(), [ino]);
+    volume.reclaim(&[ino]).unwrap();
+    assert!(volume.orphans().unwrap().is_empty());
+    assert!(volume.attr(ino).unwrap().is_none());
+    for id in [one, two] {
+        assert!(volume.attr(ino.of(id)).unwrap().is_some());
+        let key = attributes(ino.of(id), 99);
+        assert!(
+            volume
+                .view::<_, Error>(|v| Ok(v.get(&key)?.is_some()))
+                .unwrap()
+        );
+    }
+    assert!(read(&volume, ino.of(one), 0, content.len()) == content);
+    assert!(read(&volume, ino.of(two), 10 * BLOCK, content.len()) == content[10 * BLOCK..]);
+    check_stored(&volume);
+    volume.delete_snapshot(one).unwrap();
+    settle(&volume);
+    check_stored(&volume);
+    assert!(read(&volume, ino.of(two), 10 * BLOCK, content.len()) == content[10 * BLOCK..]);
+    volume.delete_snapshot(two).unwrap();
+    settle(&volume);
+    assert_eq!(valid_blocks(&volume), 0);
+    assert_eq!(versioned_items(&volume), 0);
+}
+
+#[test]
+fn a_writable_snapshot_goes_its_own_way_and_the_main_one_can_go_back() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::None);
+    let ino = create(&volume).unwrap();
+    let content = noise(3, 50 * BLOCK);
+    write(&volume, ino, 0, &content);
+    let id = volume.take_snapshot(MAIN, b"w", false, NOW).unwrap();
+    write(&volume, ino.of(id), 0, b"theirs");
+    write(&volume, ino, 0, b"ours");
+    let again = volume.take_snapshot(id, b"again", true, NOW).unwrap();
+    write(&volume, ino.of(id), 0, b"later!");
+    volume.sync().unwrap();
+    assert_eq!(read(&volume, ino.of(id), 0, 6), b"later!");
+    assert_eq!(read(&volume, ino.of(again), 0, 6), b"theirs");
+    assert_eq!(read(&volume, ino, 0, 4), b"ours");
+    volume.close().unwrap();
+    drop(volume);
+    let volume = open(&device, Compression::None);
+    volume.roll_back(again, Some(b"before"), NOW).unwrap();
+    assert_eq!(read(&volume, ino, 0, 6), b"theirs");
+    let names: Vec<_> = volume.snapshots().into_iter().map(|s| s.name).collect();
+    assert_eq!(names, [&b"w"[..], b"again", b"before"]);
+    check_stored(&volume);
+    for snapshot in volume.snapshots() {
+        volume.delete_snapshot(snapshot.id).unwrap();
+        settle(&volume);
+        check_stored(&volume);
+    }
+    assert_eq!(read(&volume, ino, 0, 6), b"theirs");
+    assert!(read(&volume, ino, 6, content.len()) == content[6..]);
+    assert_eq!(versioned_items(&volume), 0);
+    check_counts(&volume);
+}
+
+/// What all subvolumes should show: files, by plain number.
+type Files = BTreeMap<Ino, Vec<u8>>;
+
+struct Twin {
+    rng: StdRng,
+    /// Whether it can be written, and its files.
+    subvolumes: BTreeMap<SubvolumeId, (bool, Files)>,
+    number: u64,
+}
+
+impl Twin {
+    fn any(&mut self, writable: bool) -> SubvolumeId {
+        let ids: Vec<_> = self
+            .subvolumes
+            .iter()
+            .filter(|(_, (can, _))| *can || !writable)
+            .map(|(id, _)| *id)
+            .collect();
+        ids[self.rng.random_range(0..ids.len())]
+    }
+
+    fn step(&mut self, volume: &Volume) {
+        let choice = self.rng.random_range(0..100);
+        match choice {
+            0..4 if self.subvolumes.len() < 9 => {
+                let of = self.any(false);
+                let read_only = self.rng.random_range(0..3) > 0;
+                self.number += 1;
+                let name = format!("s{}", self.number);
+                let id = volume
+                    .take_snapshot(of, name.as_bytes(), read_only, NOW)
+                    .unwrap();
+                let files = self.subvolumes[&of].1.clone();
+                self.subvolumes.insert(id, (!read_only, files));
+            }
+            4..7 => {
+                let id = self.any(false);
+                if id != MAIN {
+                    volume.delete_snapshot(id).unwrap();
+                    self.subvolumes.remove(&id);
+                }
+            }
+            7..12 => {
+                for _ in 0..self.rng.random_range(1..20) {
+                    volume.step(Task::Settle).unwrap();
+                }
+            }
+            12..16 => {
+                let zones = volume.zones();
+                let zones: Vec<_> = zones
+                    .iter()
+                    .filter(|z| z.entry.role == Role::Data && z.entry.valid > 0)
+                    .map(|z| z.zone)
+                    .collect();
+                if !zones.is_empty() {
+                    let zone = zones[self.rng.random_range(0..zones.len())];
+                    volume.empty_zones(&[zone]).unwrap();
+                }
+            }
+            16..20 => {
+                volume.step(Task::Checkpoint).unwrap();
+            }
+            20..24 => {
+                let id = self.any(true);
+                let made = volume.update::<_, Error>(Intent::Grow, |tx| {
+                    let ino = tx.new_ino();
+                    let inode = Inode {
+                        mode: 0o100_644,
+                        nlink: 1,
+                        ..Inode::default()
+                    };
+                    tx.put_inode(ino.of(id), &inode);
+                    Ok(ino)
+                });
+                let files = &mut self.subvolumes.get_mut(&id).unwrap().1;
+                files.insert(made.unwrap(), Vec::new());
+            }
+            24..27 => {
+                let id = self.any(true);
+                let Some(ino) = self.any_file(id) else { return };
+                let there = ino.of(id);
+                volume
+                    .update::<_, Error>(Intent::Shrink, |tx| {
+                        let mut inode = tx.inode(there)?.unwrap();
+                        inode.nlink = 0;
+                        tx.put_inode(there, &inode);
+                        tx.put(Key::orphan(there), Vec::new());
+                        Ok(())
+                    })
+                    .unwrap();
+                volume.reclaim(&[there]).unwrap();
+                self.subvolumes.get_mut(&id).unwrap().1.remove(&ino);
+            }
+            27..33 => self.clone_some(volume),
+            _ => self.change(volume),
+        }
+    }
+
+    fn any_file(&mut self, id: SubvolumeId) -> Option<Ino> {
+        let files = &self.subvolumes[&id].1;
+        let at = self.rng.random_range(0..files.len().max(1));
+        files.keys().nth(at).copied()
+    }
+
+    fn clone_some(&mut self, volume: &Volume) {
+        let (from, to) = (self.any(false), self.any(true));
+        let (Some(source), Some(target)) = (self.any_file(from), self.any_file(to)) else {
+            return;
+        };
+        let (at, place) = (
+            self.rng.random_range(0..40) * BLOCK,
+            self.rng.random_range(0..40) * BLOCK,
+        );
+        let len = self.rng.random_range(1..30) * BLOCK;
+        if (from, source) == (to, target) && at.abs_diff(place) < len {
+            return;
+        }
+        let cloned = clone(volume, (source.of(from), at), (target.of(to), place), len);
+        let bytes = self.subvolumes[&from].1[&source].clone();
+        if cloned > 0 {
+            let content = self
+                .subvolumes
+                .get_mut(&to)
+                .unwrap()
+                .1
+                .get_mut(&target)
+                .unwrap();
+            content.resize(content.len().max(place + cloned), 0);
+            content[place..place + cloned].copy_from_slice(&bytes[at..at + cloned]);
+        }
+    }
+
+    fn change(&mut self, volume: &Volume) {
+        let id = self.any(true);
+        let Some(ino) = self.any_file(id) else { return };
+        let there = ino.of(id);
+        let place = self.rng.random_range(0..60 * BLOCK);
+        let len = match self.rng.random_range(0..3) {
+            0 => self.rng.random_range(1..BLOCK),
+            1 => BLOCK * self.rng.random_range(1..8),
+            _ => self.rng.random_range(1..30 * BLOCK),
+        };
+        let place = if self.rng.random() {
+            place / BLOCK * BLOCK
+        } else {
+            place
+        };
+        let choice = self.rng.random_range(0..20);
+        self.number += 1;
+        let bytes = match self.rng.random_range(0..4) {
+            0 => noise(self.number, len),
+            1 => vec![self.number as u8; len],
+            _ => text(self.number, len),
+        };
+        let content = self
+            .subvolumes
+            .get_mut(&id)
+            .unwrap()
+            .1
+            .get_mut(&ino)
+            .unwrap();
+        match choice {
+            0..11 => {
+                content.resize(content.len().max(place + len), 0);
+                content[place..place + len].copy_from_slice(&bytes);
+                write(volume, there, place, &bytes);
+            }
+            11..13 => {
+                volume.truncate(there, place as u64, NOW).unwrap();
+                content.resize(place, 0);
+            }
+            13..15 => {
+                volume.punch(there, place as u64, len as u64, NOW).unwrap();
+                let end = content.len().min(place + len);
+                if place < end {
+                    content[place..end].fill(0);
+                }
+            }
+            15..17 => volume.sync_file(there).unwrap(),
+            17 => volume.sync().unwrap(),
+            18 => {
+                volume
+                    .preallocate(there, place as u64, len as u64, false, NOW)
+                    .unwrap();
+                content.resize(content.len().max(place + len), 0);
+            }
+            _ => while volume.step(Task::WriteBack).unwrap() == Progress::Worked {},
+        }
+    }
+
+    fn check(&self, volume: &Volume) {
+        for (id, (_, files)) in &self.subvolumes {
+            for (ino, content) in files {
+                let found = read(volume, ino.of(*id), 0, content.len() + 1);
+                assert_eq!(found.len(), content.len(), "{ino} in {id}");
+                let differs = found.iter().zip(content).position(|(a, b)| a != b);
+                assert_eq!(differs, None, "{ino} in {id}");
+            }
+        }
+    }
+}
+
+fn change_at_random(seed: u64) {
+    let shapes = [
+        SimConfig::new(100, 128).capacity(120),
+        SimConfig::new(60, 512),
+        large_zones(),
+    ];
+    let compression = [Compression::None, Compression::Lz4][seed as usize / 3 % 2];
+    let device: Arc<SimDevice> = fresh(shapes[seed as usize % shapes.len()].clone());
+    let rng = StdRng::seed_from_u64(seed);
+    let mut volume = open(&device, compression);
+    let files: Files = (0..3)
+        .map(|_| (create(&volume).unwrap(), Vec::new()))
+        .collect();
+    let mut twin = Twin {
+        rng,
+        subvolumes: BTreeMap::from([(MAIN, (true, files))]),
+        number: seed << 32,
+    };
+    for round in 0..8 {
+        for _ in 0..40 {
+            twin.step(&volume);
+        }
+        twin.check(&volume);
+        volume.sync().unwrap();
+        check_stored(&volume);
+        twin.check(&volume);
+        if round % 2 == 0 {
+            volume.close().unwrap();
+        }
+        drop(volume);
+        volume = open(&device, compression);
+        twin.check(&volume);
+        check_stored(&volume);
+    }
+    let mut ids: Vec<_> = twin
+        .subvolumes
+        .keys()
+        .copied()
+        .filter(|id| *id != MAIN)
+        .collect();
+    while !ids.is_empty() {
+        let id = ids.swap_remove(twin.rng.random_range(0..ids.len()));
+        volume.delete_snapshot(id).unwrap();
+        twin.subvolumes.remove(&id);
+        if twin.rng.random() {
+            settle(&volume);
+            check_stored(&volume);
+        }
+        twin.check(&volume);
+    }
+    settle(&volume);
+    volume.sync().unwrap();
+    twin.check(&volume);
+    check_stored(&volume);
+    assert_eq!(versioned_items(&volume), 0);
+    for ino in twin.subvolumes[&MAIN].1.keys() {
+        volume.truncate(*ino, 0, NOW).unwrap();
+    }
+    assert_eq!(valid_blocks(&volume), 0);
+}
+
+#[test]
+fn content_and_counts_stay_right_whatever_happens() {
+    (0..18).for_each(change_at_random);
+}
