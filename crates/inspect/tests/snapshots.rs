@@ -307,3 +307,43 @@ fn nothing_is_left_of_snapshots_that_are_gone() {
     assert_eq!(found.counts.snapshots, 0);
     assert!(!numbers(&found).contains(&547), "{:#?}", found.findings);
 }
+
+/// What is cloned has holes, and ends inside an extent that the snapshot has of the target: there it is cut.
+#[test]
+fn clones_into_what_a_snapshot_has() {
+    for lens in [[4, 0, 6], [3, 4, 3], [0, 5, 5]] {
+        let device = fresh();
+        let volume = open(&device);
+        let [source, target, between] =
+            ["source", "target", "between"].map(|name| add(&volume, ROOT, name, FILE));
+        volume
+            .write(target, 0, &content(1, 20 * BLOCK_SIZE), now(1))
+            .unwrap();
+        volume.sync_file(target).unwrap();
+        let mut at = 0;
+        for (turn, len) in lens.into_iter().enumerate() {
+            // The middle part is a hole, or what is not in one run with the first.
+            if turn != 1 || lens[0] == 4 {
+                let bytes = content(turn as u64 + 7, len as usize * BLOCK_SIZE);
+                volume.write(source, at * BLOCK, &bytes, now(2)).unwrap();
+                volume.sync_file(source).unwrap();
+                volume.write(between, at * BLOCK, &bytes, now(2)).unwrap();
+                volume.sync_file(between).unwrap();
+            }
+            at += len;
+        }
+        volume.take_snapshot(MAIN, b"one", true, now(3)).unwrap();
+        let range = CloneRange {
+            from: source,
+            from_offset: 0,
+            to: target,
+            to_offset: 5 * BLOCK,
+            len: 10 * BLOCK,
+        };
+        volume.clone_range(&range, now(4)).unwrap();
+        volume.sync().unwrap();
+        let image = Arc::new(device.snapshot().intact());
+        assert_same_items(&image);
+        assert_sound(&report(&image, true));
+    }
+}
