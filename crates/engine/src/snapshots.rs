@@ -28,6 +28,9 @@ pub(crate) struct Snapshots {
     store: Arc<Store>,
     history: Arc<History>,
     settling: Mutex<Option<Settling>>,
+    /// The number given to a snapshot last, or the largest in use when the volume was opened. Kernels and open handles may still name what
+    /// was in one that was deleted, so its number is not given to the next one.
+    last_given: Mutex<Option<SubvolumeId>>,
 }
 
 /// How far a version is settled.
@@ -54,6 +57,7 @@ impl Snapshots {
             store: Arc::clone(store),
             history: Arc::clone(history),
             settling: Mutex::new(None),
+            last_given: Mutex::new(None),
         }
     }
 
@@ -63,6 +67,13 @@ impl Snapshots {
         let all = meta.versions.subvolumes().iter();
         let snapshots = all.filter(|(id, _)| **id != SubvolumeId::MAIN);
         snapshots.map(|(id, s)| (*id, s.clone())).collect()
+    }
+
+    /// One of them.
+    pub(crate) fn get(&self, id: SubvolumeId) -> Option<Subvolume> {
+        let meta = self.store.meta();
+        let found = meta.versions.subvolumes().get(&id);
+        found.filter(|_| id != SubvolumeId::MAIN).cloned()
     }
 
     /// Changes the table.
@@ -98,8 +109,10 @@ impl Snapshots {
         is_read_only: bool,
         now: Timestamp,
     ) -> Result<SubvolumeId> {
-        self.edit(Intent::Grow, |edit, tx| {
-            let id = free_id(edit)?;
+        // One at a time takes a snapshot.
+        let last = *self.last_given.lock();
+        let given = self.edit(Intent::Grow, |edit, tx| {
+            let id = free_id(edit, last)?;
             check_name(edit, name)?;
             let origin = edit.subvolumes.get(&of).ok_or(Error::NoSuchSnapshot)?;
             let (taken, is_origin_read_only) = (origin.version, origin.is_read_only);
@@ -122,10 +135,15 @@ impl Snapshots {
             };
             edit.subvolumes.insert(id, snapshot);
             Ok(id)
-        })
+        })?;
+        *self.last_given.lock() = Some(given);
+        Ok(given)
     }
 
     pub(crate) fn delete(&self, id: SubvolumeId) -> Result<()> {
+        // Also if it is the first thing that happens, its number is not the next one's.
+        let largest = self.list().last().map_or(SubvolumeId::MAIN, |(id, _)| *id);
+        self.last_given.lock().get_or_insert(largest);
         self.edit(Intent::Shrink, |edit, _| {
             let known = id != SubvolumeId::MAIN && edit.subvolumes.remove(&id).is_some();
             known.then_some(()).ok_or(Error::NoSuchSnapshot)
@@ -168,7 +186,7 @@ impl Snapshots {
                     name: name.to_vec(),
                 };
                 check_name(edit, name)?;
-                let id = free_id(edit)?;
+                let id = free_id(edit, None)?;
                 edit.subvolumes.insert(id, kept);
             }
             let next = edit.add_below(target, first_ino)?;
@@ -492,12 +510,12 @@ fn show(edit: &mut Edit, id: SubvolumeId, version: VersionId) -> Result<()> {
     Ok(())
 }
 
-/// A number for a snapshot: one that was not in use lately, if there is one.
-fn free_id(edit: &Edit) -> Result<SubvolumeId> {
-    let newest = edit.subvolumes.keys().next_back().map_or(0, |id| id.0);
-    let next = (newest + 1..SubvolumeId::NONE.0).next();
-    let free = || (1..newest).find(|id| !edit.subvolumes.contains_key(&SubvolumeId(*id)));
-    next.or_else(free)
+/// A number for a snapshot: the first free one behind the one that was given last, and from the beginning again behind the largest.
+fn free_id(edit: &Edit, last: Option<SubvolumeId>) -> Result<SubvolumeId> {
+    let largest = edit.subvolumes.keys().next_back().map_or(0, |id| id.0);
+    let last = last.map_or(largest, |last| last.0);
+    let mut ids = (last + 1..SubvolumeId::NONE.0).chain(1..=last);
+    ids.find(|id| !edit.subvolumes.contains_key(&SubvolumeId(*id)))
         .map(SubvolumeId)
         .ok_or(Error::TooManySnapshots(edit.subvolumes.len() - 1))
 }

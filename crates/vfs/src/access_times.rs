@@ -4,6 +4,7 @@ use persimmon_sync::atomic::{AtomicUsize, Ordering};
 use persimmon_sync::{Mutex, MutexGuard};
 
 use persimmon_engine::{InoMap, Intent};
+use persimmon_format::SubvolumeId;
 use persimmon_format::inode::Inode;
 
 use crate::handles::Open;
@@ -47,6 +48,13 @@ impl PendingAccessTimes {
             times.remove(&ino);
             self.count.store(times.len(), Ordering::Release);
         }
+    }
+
+    /// A snapshot was deleted.
+    pub(crate) fn forget_subvolume(&self, id: SubvolumeId) {
+        let mut times = self.lock();
+        times.retain(|ino, _| ino.subvolume() != id);
+        self.count.store(times.len(), Ordering::Release);
     }
 
     fn all(&self) -> Vec<(Ino, Timestamp)> {
@@ -102,7 +110,12 @@ impl Vfs {
                     if self.access_times.get(*ino) != Some(*time) {
                         continue;
                     }
-                    if let Some(mut inode) = tx.inode(*ino)? {
+                    let inode = match tx.inode(*ino) {
+                        // Deleted since, with all that was in it.
+                        Err(persimmon_engine::Error::NoSuchSnapshot) => None,
+                        inode => inode?,
+                    };
+                    if let Some(mut inode) = inode {
                         inode.atime = *time;
                         tx.put_inode(*ino, &inode);
                     }
@@ -126,7 +139,7 @@ impl Vfs {
     /// Notes that the content was read. A failure to note it is not the reader's.
     pub(crate) fn accessed(&self, ino: Ino, open: Option<&Open>) {
         let policy = self.options().access_times;
-        if policy == AccessTimes::Never || self.is_read_only() {
+        if policy == AccessTimes::Never || self.changeable(ino).is_err() {
             return;
         }
         if let Some(open) = open {
@@ -158,7 +171,10 @@ impl Vfs {
 
     /// Attributes of `inode` with an access time that is only in memory yet.
     pub(crate) fn attr_of(&self, ino: Ino, inode: &Inode) -> Attr {
-        let mut attr = Attr::new(ino, inode);
+        let mut attr = Attr {
+            generation: self.generation(ino),
+            ..Attr::new(ino, inode)
+        };
         if let Some(atime) = self.access_times.get(ino) {
             attr.atime = atime;
         }

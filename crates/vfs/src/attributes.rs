@@ -7,7 +7,8 @@ use persimmon_format::inode::{Inode, TYPE_MASK};
 
 use crate::acl::{self, Acl};
 use crate::{
-    Attr, Author, Caller, Error, FileKind, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs,
+    Attr, Author, Caller, Error, FileKind, Handle, Ino, Result, SNAPSHOTS, SetAttr, SetTime,
+    Timestamp, Vfs,
 };
 
 /// The bits of a mode that `chmod` sets.
@@ -56,6 +57,13 @@ impl SetTime {
 impl Vfs {
     /// Attributes of an inode: one lookup in the tree.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+        if ino == SNAPSHOTS {
+            return Ok(Attr {
+                // Snapshots are taken by others than a kernel too: it is not to remember these.
+                is_staged: true,
+                ..Attr::new(ino, &self.inode(ino)?)
+            });
+        }
         let found = self.watch(self.volume.attr_and_staging(ino))?;
         let (inode, is_staged) = found.ok_or(Error::Stale)?;
         Ok(Attr {
@@ -66,6 +74,9 @@ impl Vfs {
 
     /// The inode as a reader sees it, staged writes included.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Inode> {
+        if ino == SNAPSHOTS {
+            return self.inode_of_snapshots();
+        }
         self.watch(self.volume.attr(ino))?.ok_or(Error::Stale)
     }
 
@@ -77,7 +88,7 @@ impl Vfs {
     /// Changes attributes and tells the new ones. Rights are the door's to check. `handle` is the
     /// one `ftruncate` came with, or [`Handle::NONE`].
     pub fn setattr(&self, ino: Ino, handle: Handle, set: &SetAttr) -> Result<Attr> {
-        self.writable()?;
+        self.changeable(ino)?;
         check_times(set)?;
         if let Some(size) = set.size {
             self.set_size(ino, handle, size, set.author)?;
@@ -162,8 +173,9 @@ impl Vfs {
     /// mode and access control list. For doors without a kernel.
     pub fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
         let inode = self.inode(ino)?;
-        if mask & 2 != 0 && self.is_read_only() && (inode.is_file() || inode.is_dir()) {
-            return Err(Error::ReadOnly);
+        let is_changed = mask & 2 != 0 && (inode.is_file() || inode.is_dir());
+        if is_changed && ino != SNAPSHOTS {
+            self.changeable(ino)?;
         }
         if caller.is_privileged() {
             let executable = inode.is_dir() || inode.mode & 0o111 != 0;

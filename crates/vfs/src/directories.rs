@@ -2,10 +2,12 @@
 
 use std::ops::{ControlFlow, Range};
 
-use persimmon_format::name::{self, DirEntry, ITEM_MIN};
+use persimmon_format::name::{self, ITEM_MIN};
 use persimmon_format::{Key, KeyKind};
 
-use crate::{Attr, Entry, Error, FileKind, Handle, Ino, Listing, Result, Vfs};
+use crate::named::Target;
+use crate::namespace::parent_of;
+use crate::{Attr, Entry, Error, FileKind, Handle, Ino, Listing, Result, SNAPSHOTS, Vfs};
 
 /// Entries taken from the tree at a time, so that a reader holds nothing up.
 const BATCH: usize = 256;
@@ -14,7 +16,7 @@ const BATCH_PLUS: usize = 64;
 /// Cookie of `.`.
 const DOT: u64 = 1;
 /// Cookie of `..`.
-const DOT_DOT: u64 = 2;
+pub(crate) const DOT_DOT: u64 = 2;
 
 /// Entries copied out of the tree.
 #[derive(Default)]
@@ -31,12 +33,12 @@ impl Batch {
         self.entries.clear();
     }
 
-    fn push(&mut self, item: u64, entry: &DirEntry<'_>) {
+    fn push(&mut self, item: u64, target: Target, name: &[u8]) {
         let start = self.names.len();
-        self.names.extend_from_slice(entry.name);
-        let kind = FileKind::from_entry(entry.file_type);
+        self.names.extend_from_slice(name);
+        let kind = FileKind::from_entry(target.file_type);
         self.entries
-            .push((entry.ino, kind, item, start..self.names.len()));
+            .push((target.ino, kind, item, start..self.names.len()));
     }
 
     /// Items, and entries as the caller gets them but for their cookies.
@@ -109,7 +111,10 @@ impl Vfs {
             if dir.nlink == 0 {
                 return Ok(());
             }
-            let dots = [(DOT, &b"."[..], ino), (DOT_DOT, b"..", dir.parent)];
+            let dots = [
+                (DOT, &b"."[..], ino),
+                (DOT_DOT, b"..", parent_of(ino, &dir)),
+            ];
             for (dot, name, ino) in dots {
                 if cookie >= dot {
                     continue;
@@ -125,6 +130,9 @@ impl Vfs {
                 }
             }
             cookie = DOT_DOT;
+        }
+        if ino == SNAPSHOTS {
+            return self.list_snapshots(cookie, each);
         }
         let key = &self.volume.identity().key();
         let mut from = match cookie {
@@ -158,9 +166,11 @@ impl Vfs {
                     return Ok(ControlFlow::Break(()));
                 }
                 // One that is no name hides no other.
-                match DirEntry::decode(bytes) {
-                    Ok(entry) if entry.has_possible_name() => batch.push(key.item, &entry),
-                    Ok(entry) => self
+                match Target::decode(dir, bytes) {
+                    Ok((entry, target)) if entry.has_possible_name() => {
+                        batch.push(key.item, target, entry.name);
+                    }
+                    Ok((entry, _)) => self
                         .skipped
                         .tell(&key, &persimmon_format::shown(entry.name)),
                     Err(error) => self.skipped.tell(&key, &error),

@@ -63,7 +63,16 @@ pub enum Error {
     /// `EFBIG`: beyond the largest file offset.
     #[error("file too large")]
     FileTooLarge,
-    /// `EROFS`: mounted read-only, or turned read-only after an error.
+    /// `EXDEV`: from one snapshot into another one, or out of one.
+    #[error("not within one snapshot")]
+    OtherSubvolume,
+    /// `EBUSY`: a file of the snapshot is open for writing.
+    #[error("a file in the snapshot is open for writing")]
+    SnapshotInUse,
+    /// `EOPNOTSUPP` or `ENOSPC`: no snapshot is possible, or no more.
+    #[error(transparent)]
+    NoSnapshot(Box<Engine>),
+    /// `EROFS`: mounted read-only, or turned read-only after an error, or in a read-only snapshot.
     #[error("the filesystem is read-only")]
     ReadOnly,
     /// `ENODATA`: no such extended attribute.
@@ -136,6 +145,12 @@ impl Error {
             Error::TooManyLinks => libc::EMLINK,
             Error::NoSpace | Error::EndWaits | Error::HostFull => libc::ENOSPC,
             Error::FileTooLarge => libc::EFBIG,
+            Error::OtherSubvolume => libc::EXDEV,
+            Error::SnapshotInUse => libc::EBUSY,
+            Error::NoSnapshot(error) => match **error {
+                Engine::NoSnapshots => libc::EOPNOTSUPP,
+                _ => libc::ENOSPC,
+            },
             Error::ReadOnly => libc::EROFS,
             Error::NoAttribute => libc::ENODATA,
             Error::NameOutOfRange => libc::ERANGE,
@@ -175,8 +190,13 @@ impl From<Engine> for Error {
     fn from(error: Engine) -> Error {
         match error {
             Engine::NoSpace => Error::NoSpace,
-            Engine::ReadOnly { .. } | Engine::WornOut { .. } => Error::ReadOnly,
-            Engine::NotFound(_) => Error::Stale,
+            Engine::ReadOnly { .. } | Engine::WornOut { .. } | Engine::ReadOnlySnapshot => {
+                Error::ReadOnly
+            }
+            Engine::NotFound(_) | Engine::NoSuchSnapshot => Error::Stale,
+            Engine::SnapshotExists => Error::Exists,
+            Engine::SnapshotName => Error::Invalid("name of a snapshot"),
+            Engine::NoSnapshots | Engine::TooManySnapshots(_) => Error::NoSnapshot(Box::new(error)),
             Engine::TooLarge => Error::FileTooLarge,
             Engine::Device(DeviceError::HostFull) => Error::HostFull,
             other => Error::Storage(Box::new(other)),

@@ -1,7 +1,9 @@
 //! Open files and directories.
 
-use persimmon_sync::atomic::{AtomicUsize, Ordering};
+use persimmon_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use persimmon_sync::{Arc, RwLock};
+
+use persimmon_format::SubvolumeId;
 
 use crate::lifetimes::LifetimeHint;
 use crate::nodes::Node;
@@ -17,6 +19,8 @@ pub(crate) struct Open {
     pub(crate) flags: OpenFlags,
     pub(crate) directory: bool,
     pub(crate) hint: LifetimeHint,
+    /// The snapshot that it is in was deleted.
+    void: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +83,27 @@ impl Handles {
         shard.slots.get(slot)?.clone()
     }
 
+    fn any(&self, id: SubvolumeId, mut is_wanted: impl FnMut(&Open) -> bool) -> bool {
+        self.shards.iter().any(|shard| {
+            let shard = shard.read();
+            let mut open = shard.slots.iter().flatten();
+            open.any(|open| open.ino.subvolume() == id && is_wanted(open))
+        })
+    }
+
+    /// Whether a file of a subvolume is open for writing.
+    pub(crate) fn is_written(&self, id: SubvolumeId) -> bool {
+        self.any(id, |open| open.flags.write)
+    }
+
+    /// A snapshot was deleted: handles of what was in it stand for nothing any more.
+    pub(crate) fn invalidate(&self, id: SubvolumeId) {
+        self.any(id, |open| {
+            open.void.store(true, Ordering::Release);
+            false
+        });
+    }
+
     fn remove(&self, ino: Ino, handle: Handle) -> Option<Arc<Open>> {
         let (lock, slot) = self.place(handle)?;
         let mut shard = lock.write();
@@ -98,7 +123,7 @@ impl Vfs {
     /// kernel's to open).
     pub fn open(&self, ino: Ino, flags: OpenFlags) -> Result<Handle> {
         if flags.write || flags.truncate {
-            self.writable()?;
+            self.changeable(ino)?;
         }
         let node = self.nodes.acquire(ino)?;
         self.open_acquired(ino, node, flags)
@@ -117,6 +142,7 @@ impl Vfs {
                 flags,
                 directory: false,
                 hint: LifetimeHint::default(),
+                void: AtomicBool::new(false),
             })
         });
         if opened.is_err() {
@@ -143,6 +169,7 @@ impl Vfs {
             flags,
             directory: false,
             hint: LifetimeHint::default(),
+            void: AtomicBool::new(false),
         });
         if opened.is_err() {
             self.release_node(ino);
@@ -175,6 +202,9 @@ impl Vfs {
             return Ok(());
         }
         let open = self.handles.remove(ino, handle).ok_or(Error::BadHandle)?;
+        if open.void.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let result = self.commit_truncated(&open);
         self.release_node(ino);
         result
@@ -196,6 +226,7 @@ impl Vfs {
                 },
                 directory: true,
                 hint: LifetimeHint::default(),
+                void: AtomicBool::new(false),
             })
         });
         if opened.is_err() {
@@ -215,6 +246,7 @@ impl Vfs {
             return Ok(None);
         }
         match self.handles.get(handle) {
+            Some(open) if open.ino == ino && open.void.load(Ordering::Acquire) => Err(Error::Stale),
             Some(open) if open.ino == ino => Ok(Some(open)),
             _ => Err(Error::BadHandle),
         }

@@ -44,6 +44,7 @@ impl Vfs {
     /// `EPERM`: `caller` is neither the owner nor privileged. `EINVAL`: two that contradict each other. `EOPNOTSUPP`: neither a
     /// file nor a directory.
     pub fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
+        self.changeable(ino)?;
         let now = self.change_time(ino)?;
         self.change(Intent::Shrink, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;

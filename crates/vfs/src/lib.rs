@@ -24,6 +24,7 @@ mod namespace;
 mod nodes;
 mod privileges;
 mod rename;
+mod snapshots;
 mod types;
 mod volume;
 mod xattrs;
@@ -31,11 +32,14 @@ mod xattrs;
 pub use clock::Clock;
 pub use error::{Error, Result};
 pub use locks::{FileLock, LockKind, LockOwner};
+pub use persimmon_engine::Snapshot;
 pub use persimmon_engine::{Barrier, FsyncOrder};
+pub use persimmon_format::SubvolumeId;
 pub use persimmon_format::inode::{ROOT, Timestamp};
 pub use persimmon_format::name::NAME_MAX;
 pub use persimmon_format::{Compression, Ino, Lifetime};
 pub use privileges::{Author, Processes, UnknownProcesses};
+pub use snapshots::{SNAPSHOTS, SNAPSHOTS_NAME};
 pub use types::{
     Allocate, Attr, Caller, Entry, FILE_SIZE_MAX, FileKind, GENERATION, Handle, InodeFlags,
     LINKS_MAX, Listing, OpenFlags, RenameMode, SYMLINK_MAX, SeekTo, SetAttr, SetTime, StatFs,

@@ -8,7 +8,10 @@ use crate::acl::Inherited;
 use crate::attributes::{PERMISSIONS, SET_GID};
 use crate::named::{Target, check_name, find_entry, is_dot};
 use crate::namespace::{count, directory, free_item, put_entry};
-use crate::{Attr, Caller, Error, Handle, Ino, OpenFlags, Result, SYMLINK_MAX, Timestamp, Vfs};
+use crate::{
+    Attr, Caller, Error, Handle, Ino, OpenFlags, ROOT, Result, SNAPSHOTS, SYMLINK_MAX, Timestamp,
+    Vfs,
+};
 
 /// Something new.
 #[derive(Clone, Copy)]
@@ -46,7 +49,7 @@ pub(crate) fn make_inode(
         }
     }
     let inherits = is_dir || mode & TYPE_MASK == libc::S_IFREG;
-    let ino = tx.new_ino();
+    let ino = tx.new_ino().of(parent.subvolume());
     let mut inode = Inode {
         mode,
         uid: caller.uid,
@@ -58,7 +61,7 @@ pub(crate) fn make_inode(
         mtime: now,
         ctime: now,
         btime: now,
-        parent: if is_dir { parent } else { Ino(0) },
+        parent: if is_dir { parent.plain() } else { Ino(0) },
         lifetime: if inherits { dir.lifetime } else { 0 },
         compression: if inherits { dir.compression } else { 0 },
         ..Inode::default()
@@ -94,7 +97,12 @@ impl Vfs {
     }
 
     /// Makes a directory. `mode` holds the permissions, unmasked.
+    /// In the directory of snapshots it takes one, of everything, which is read-only.
     pub fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], mode: u32) -> Result<Attr> {
+        if parent == SNAPSHOTS {
+            let id = self.take_snapshot(name, true)?;
+            return self.getattr(ROOT.of(id));
+        }
         let new = New {
             mode: libc::S_IFDIR | mode & (PERMISSIONS & !libc::S_ISUID & !SET_GID),
             rdev: 0,
@@ -133,6 +141,10 @@ impl Vfs {
         if is_dot(name) {
             return Err(Error::Exists);
         }
+        if self.is_snapshots_name(parent, name) {
+            return Err(Error::Exists);
+        }
+        self.changeable(parent)?;
         let now = self.now();
         let (ino, inode) = self.change(Intent::Grow, |tx| {
             let mut dir = directory(tx, parent)?;
@@ -148,7 +160,7 @@ impl Vfs {
             }
             Ok((ino, inode))
         })?;
-        Ok(Attr::new(ino, &inode))
+        Ok(self.attr_of(ino, &inode))
     }
 
     /// Makes a regular file and opens it. Without [`OpenFlags::exclusive`] an existing file is
@@ -236,6 +248,7 @@ impl Vfs {
         if !flags.write {
             return Err(Error::Invalid("a temporary file is for writing"));
         }
+        self.changeable(parent)?;
         let new = New {
             mode: libc::S_IFREG | mode & PERMISSIONS,
             rdev: 0,
@@ -254,6 +267,6 @@ impl Vfs {
         self.nodes
             .nameless(ino, self.options().hold_until_forget, !flags.exclusive);
         let handle = self.open_new(ino, node, flags)?;
-        Ok((Attr::new(ino, &inode), handle))
+        Ok((self.attr_of(ino, &inode), handle))
     }
 }

@@ -71,7 +71,7 @@ fn find<T>(
         let near = key.ino == ino
             && key.kind == kind
             && may_have(first, key.item)
-            && key.snapshot == VersionId(0);
+            && key.version == VersionId(0);
         if !near {
             return Ok(ControlFlow::Break(()));
         }
@@ -101,6 +101,27 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// What an entry of `dir` leads to, and its name. The only way from an entry to an inode: an entry has a number without a
+    /// subvolume, since all subvolumes share it, and leads into the subvolume that its directory is looked at in.
+    pub(crate) fn decode(dir: Ino, bytes: &[u8]) -> Result<(DirEntry<'_>, Target), FormatError> {
+        let entry = DirEntry::decode(bytes)?;
+        let target = Target {
+            ino: entry.ino.of(dir.subvolume()),
+            file_type: entry.file_type,
+        };
+        Ok((entry, target))
+    }
+
+    /// The entry that leads to it, under a name.
+    pub(crate) fn encode(self, name: &[u8]) -> Vec<u8> {
+        let entry = DirEntry {
+            ino: self.ino.plain(),
+            file_type: self.file_type,
+            name,
+        };
+        entry.encode()
+    }
+
     pub(crate) fn is_dir(self) -> bool {
         FileKind::from_entry(self.file_type) == FileKind::Directory
     }
@@ -113,11 +134,8 @@ impl Target {
 /// Looks up `name` in a directory.
 pub(crate) fn find_entry(view: &View<'_>, dir: Ino, name: &[u8]) -> Result<Found<Target>> {
     find(view, dir, KeyKind::DIR_ENTRY, name, |bytes| {
-        let entry = DirEntry::decode(bytes)?;
-        Ok((entry.name == name).then_some(Target {
-            ino: entry.ino,
-            file_type: entry.file_type,
-        }))
+        let (entry, target) = Target::decode(dir, bytes)?;
+        Ok((entry.name == name).then_some(target))
     })
 }
 

@@ -2,12 +2,11 @@
 
 use persimmon_engine::faults::{Fault, unless};
 use persimmon_engine::{Intent, Transaction, View};
-use persimmon_format::inode::Inode;
-use persimmon_format::name::DirEntry;
-use persimmon_format::{Key, KeyKind};
+use persimmon_format::inode::{Inode, ROOT};
+use persimmon_format::{Key, KeyKind, SubvolumeId};
 
 use crate::named::{Found, Target, check_name, find_entry, is_dot};
-use crate::{Attr, Error, FileKind, Ino, LINKS_MAX, Result, Timestamp, Vfs};
+use crate::{Attr, Error, FileKind, Ino, LINKS_MAX, Result, SNAPSHOTS, Timestamp, Vfs};
 
 /// The directory `ino`, to find or make names in.
 pub(crate) fn directory(view: &View<'_>, ino: Ino) -> Result<Inode> {
@@ -21,6 +20,16 @@ pub(crate) fn directory(view: &View<'_>, ino: Ino) -> Result<Inode> {
     Ok(inode)
 }
 
+/// The directory above one: the only way there, since an inode has its parent's number without a subvolume. Above the root of a
+/// snapshot is the directory that lists them.
+pub(crate) fn parent_of(ino: Ino, dir: &Inode) -> Ino {
+    if ino.plain() == ROOT && ino.subvolume() != SubvolumeId::MAIN {
+        SNAPSHOTS
+    } else {
+        dir.parent.of(ino.subvolume())
+    }
+}
+
 /// Stores a directory entry.
 pub(crate) fn put_entry(
     tx: &mut Transaction<'_>,
@@ -29,12 +38,8 @@ pub(crate) fn put_entry(
     name: &[u8],
     target: Target,
 ) -> Result<()> {
-    let entry = DirEntry {
-        ino: target.ino,
-        file_type: target.file_type,
-        name,
-    };
-    tx.put(Key::new(dir, KeyKind::DIR_ENTRY, item), entry.encode());
+    let key = Key::new(dir, KeyKind::DIR_ENTRY, item);
+    tx.put(key, target.encode(name));
     Ok(())
 }
 
@@ -95,13 +100,22 @@ impl Vfs {
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         check_name(name)?;
         if is_dot(name) {
-            let dir = self.view(|view| directory(view, parent))?;
-            return self.getattr(if name == b"." { parent } else { dir.parent });
+            let dir = self.directory(parent)?;
+            return self.getattr(match name {
+                b"." => parent,
+                _ => parent_of(parent, &dir),
+            });
+        }
+        if parent == SNAPSHOTS {
+            return self.getattr(ROOT.of(self.snapshot_named(name)?.id));
         }
         let mut freed = None;
         loop {
             let target = self.view(|view| match find_entry(view, parent, name)? {
                 Found::Present { value, .. } => Ok(value),
+                Found::Absent { .. } if self.is_snapshots_name(parent, name) => {
+                    Ok(Target::SNAPSHOTS)
+                }
                 Found::Absent { .. } => {
                     directory(view, parent)?;
                     Err(Error::NotFound)
@@ -115,6 +129,14 @@ impl Vfs {
                 other => return other,
             }
         }
+    }
+
+    /// The directory `ino`, to find names in.
+    fn directory(&self, ino: Ino) -> Result<Inode> {
+        if ino == SNAPSHOTS {
+            return self.inode(ino);
+        }
+        self.view(|view| directory(view, ino))
     }
 
     /// The kernel refers to `ino` no more: an unlinked one that is not open is reclaimed. To be
@@ -144,6 +166,9 @@ impl Vfs {
 
     /// Target of a symbolic link.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        if ino == SNAPSHOTS {
+            return Err(Error::Invalid("not a symbolic link"));
+        }
         self.view(
             |view| match view.get(&Key::new(ino, KeyKind::SYMLINK, 0))? {
                 Some(target) => Ok(target.to_vec()),
@@ -158,6 +183,11 @@ impl Vfs {
         check_name(name)?;
         if is_dot(name) {
             return Err(Error::Exists);
+        }
+        self.check_apart_from_snapshots(parent, name)?;
+        self.changeable(parent)?;
+        if ino.subvolume() != parent.subvolume() {
+            return Err(Error::OtherSubvolume);
         }
         if !self.nodes.is_linkable(ino) {
             return self.link_existing(ino, parent, name, false);
@@ -228,10 +258,15 @@ impl Vfs {
             b".." => return Err(Error::NotEmpty),
             _ => {}
         }
+        if parent == SNAPSHOTS {
+            return self.delete_snapshot(name);
+        }
         self.remove(parent, name, true)
     }
 
     fn remove(&self, parent: Ino, name: &[u8], directories: bool) -> Result<()> {
+        self.check_apart_from_snapshots(parent, name)?;
+        self.changeable(parent)?;
         let now = self.now();
         let gone = self.change(Intent::Shrink, |tx| {
             let mut dir = directory(tx, parent)?;

@@ -8,7 +8,7 @@ use persimmon_sync::{Arc, Mutex, MutexGuard};
 use std::collections::VecDeque;
 
 use persimmon_engine::InoMap;
-use persimmon_format::Ino;
+use persimmon_format::{Ino, SubvolumeId};
 
 use crate::lifetimes::LifetimeHint;
 use crate::{Error, Result};
@@ -247,6 +247,16 @@ impl Nodes {
             entry.held = false;
             entry.claim()
         })
+    }
+
+    /// A snapshot was deleted: nothing in it is in use any more, and what waited to be freed went with it.
+    pub(crate) fn forget_subvolume(&self, id: SubvolumeId) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.entries.retain(|ino, _| ino.subvolume() != id);
+            shard.emptied.retain(|ino| ino.subvolume() != id);
+        }
+        self.reclaims.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The inode was freed.

@@ -105,7 +105,7 @@ impl Vfs {
     /// truncating operations are told the author by their flags; a door calls this before [`Vfs::fallocate`] and
     /// [`Vfs::copy_file_range`].
     pub fn kill_privileges(&self, ino: Ino, handle: Handle, author: Author) -> Result<()> {
-        self.writable()?;
+        self.changeable(ino)?;
         let open = self.opened_to_write(ino, handle)?;
         self.clear_privileges(ino, open.as_ref().map(|o| &*o.node), author)
     }

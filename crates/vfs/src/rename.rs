@@ -12,8 +12,8 @@ use persimmon_format::{Key, KeyKind};
 
 use crate::make::{WHITEOUT, make_inode};
 use crate::named::{Found, Target, check_name, find_entry, is_dot};
-use crate::namespace::{check_removable, count, directory, drop_name, put_entry};
-use crate::{Caller, Error, Ino, ROOT, RenameMode, Result, Timestamp, Vfs};
+use crate::namespace::{check_removable, count, directory, drop_name, parent_of, put_entry};
+use crate::{Caller, Error, Ino, ROOT, RenameMode, Result, SNAPSHOTS, Timestamp, Vfs};
 
 /// Directories walked up under one hold of the metadata lock.
 const LEVELS_AT_ONCE: usize = 64;
@@ -102,7 +102,19 @@ impl Vfs {
         if is_dot(from.name) || is_dot(to.name) {
             return Err(Error::Invalid("renaming \".\" or \"..\""));
         }
-        self.writable()?;
+        let is_snapshot = |name: Name<'_>| name.parent == SNAPSHOTS;
+        match (is_snapshot(from), is_snapshot(to), whiteout_of) {
+            (false, false, _) => {}
+            (true, true, None) => return self.rename_snapshot(from.name, to.name, mode),
+            _ => return Err(Error::NotPermitted),
+        }
+        self.check_apart_from_snapshots(from.parent, from.name)?;
+        self.check_apart_from_snapshots(to.parent, to.name)?;
+        self.changeable(from.parent)?;
+        self.changeable(to.parent)?;
+        if from.parent.subvolume() != to.parent.subvolume() {
+            return Err(Error::OtherSubvolume);
+        }
         let now = self.now();
         let how = How {
             mode,
@@ -197,7 +209,7 @@ impl Way {
             if self.at == moved {
                 return Err(Error::Invalid("a directory into itself"));
             }
-            if self.at == ROOT {
+            if self.at.plain() == ROOT {
                 return Ok(Some(End::Root));
             }
             if self.at == self.mark {
@@ -210,7 +222,7 @@ impl Way {
             if self.levels.is_power_of_two() {
                 self.mark = self.at;
             }
-            self.at = inode.parent;
+            self.at = parent_of(self.at, &inode);
         }
         Ok(None)
     }
@@ -310,7 +322,7 @@ fn touch(tx: &mut Transaction<'_>, moved: Target, parent: Ino, now: Timestamp) -
     })?;
     inode.ctime = inode.ctime.next(now);
     if inode.is_dir() {
-        inode.parent = parent;
+        inode.parent = parent.plain();
     }
     tx.put_inode(moved.ino, &inode);
     Ok(())

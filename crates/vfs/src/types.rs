@@ -7,7 +7,7 @@ use persimmon_format::{BLOCK_SIZE, Ino};
 
 use crate::{Author, Error, Result};
 
-/// Generation of every inode: constant, since inode numbers are never used twice.
+/// Generation of every inode that is not in a snapshot: constant, since inode numbers are never used twice.
 pub const GENERATION: u64 = 1;
 
 /// Longest target of a symbolic link, bytes.
@@ -65,7 +65,7 @@ impl Caller {
 pub struct Attr {
     /// Inode number.
     pub ino: Ino,
-    /// Always [`GENERATION`].
+    /// [`GENERATION`], but another number in each snapshot: the number of one that was deleted may be used again.
     pub generation: u64,
     /// File type and permissions.
     pub mode: u32,

@@ -4,14 +4,15 @@ use std::sync::{Arc, OnceLock};
 
 use persimmon_engine::{FairLock, Intent, Transaction, View, Volume};
 use persimmon_format::name::NAME_MAX;
-use persimmon_format::{BLOCK_SIZE, Ino};
+use persimmon_format::{BLOCK_SIZE, Ino, SubvolumeId};
 
 use crate::access_times::PendingAccessTimes;
 use crate::handles::Handles;
 use crate::locks::LockTable;
 use crate::named::Skipped;
 use crate::nodes::Nodes;
-use crate::{Clock, Error, Processes, Result, StatFs, Timestamp, UnknownProcesses};
+use crate::snapshots::SnapshotChanges;
+use crate::{Clock, Error, Processes, Result, SNAPSHOTS, StatFs, Timestamp, UnknownProcesses};
 
 /// When reads update the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +94,7 @@ pub struct Vfs {
     /// Of who moves a directory to another parent.
     pub(crate) directory_moves: FairLock,
     held_back: OnceLock<Vec<Ino>>,
+    pub(crate) snapshots: SnapshotChanges,
 }
 
 impl std::fmt::Debug for Vfs {
@@ -119,6 +121,7 @@ impl Vfs {
             skipped: Skipped::default(),
             directory_moves: FairLock::default(),
             held_back: OnceLock::new(),
+            snapshots: SnapshotChanges::default(),
             options,
         }
     }
@@ -228,6 +231,20 @@ impl Vfs {
         Ok(())
     }
 
+    /// Refuses where changes of this inode are not accepted: nowhere, or in its snapshot. The directory of snapshots has nothing that
+    /// could be changed but by taking, renaming and deleting them.
+    #[inline]
+    pub(crate) fn changeable(&self, ino: Ino) -> Result<()> {
+        self.writable()?;
+        if ino.subvolume() == SubvolumeId::MAIN {
+            return Ok(());
+        }
+        if ino == SNAPSHOTS {
+            return Err(Error::NotPermitted);
+        }
+        Ok(self.volume.check_changeable(ino)?)
+    }
+
     /// Reads the tree. `f` may run several times.
     pub(crate) fn view<R>(&self, f: impl FnMut(&View<'_>) -> Result<R>) -> Result<R> {
         self.watch(self.volume.view(f))
@@ -272,6 +289,13 @@ impl Vfs {
 
     /// [`Vfs::reclaim`] for many.
     pub(crate) fn reclaim_all(&self, inos: &[Ino]) {
+        // What was in a snapshot went with it.
+        let inos: Vec<Ino> = inos
+            .iter()
+            .copied()
+            .filter(|ino| self.has_subvolume(*ino))
+            .collect();
+        let inos = &inos;
         for ino in inos {
             self.access_times.remove(*ino);
         }

@@ -12,7 +12,7 @@ use persimmon_format::{Key, KeyKind};
 use crate::acl::{self, Stored};
 use crate::inode_attributes::InodeAttribute;
 use crate::named::{Found, find_xattr};
-use crate::{Caller, Error, Ino, Result, Vfs, XattrMode};
+use crate::{Caller, Error, Ino, Result, SNAPSHOTS, Vfs, XattrMode};
 
 /// Bytes of a value that the kernel lets through.
 const VALUE_MAX_ANYWHERE: usize = 64 << 10;
@@ -57,6 +57,9 @@ impl Vfs {
     /// Value of an attribute.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         Namespace::of(name)?;
+        if ino == SNAPSHOTS {
+            return Err(Error::NoAttribute);
+        }
         self.view(|view| {
             let inode = view.inode(ino)?.ok_or(Error::Stale)?;
             if let Some(attribute) = InodeAttribute::named(name) {
@@ -96,6 +99,7 @@ impl Vfs {
             tracing::warn!(%ino, "the volume was made without compressed frames: no compression can be told");
             return Err(Error::NotSupported);
         }
+        self.changeable(ino)?;
         let now = self.change_time(ino)?;
         self.change(Intent::Grow, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
@@ -172,6 +176,7 @@ impl Vfs {
     /// Removes an attribute.
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let namespace = Namespace::of(name)?;
+        self.changeable(ino)?;
         let now = self.change_time(ino)?;
         self.change(Intent::Shrink, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;

@@ -1,6 +1,7 @@
 //! Snapshots: taking them, and what there is of them.
 
 use persimmon_format::inode::Timestamp;
+use persimmon_format::version::Subvolume;
 use persimmon_format::{Ino, SubvolumeId};
 
 use super::Volume;
@@ -21,19 +22,37 @@ pub struct Snapshot {
     pub created: Timestamp,
 }
 
+impl Snapshot {
+    fn new(id: SubvolumeId, stored: Subvolume) -> Snapshot {
+        Snapshot {
+            id,
+            name: stored.name,
+            is_read_only: stored.is_read_only,
+            origin: stored.origin,
+            created: stored.created,
+        }
+    }
+}
+
 impl Volume {
     /// All snapshots, by their numbers. Reads nothing.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let all = self.engine.snapshots.list().into_iter();
-        all.map(|(id, snapshot)| Snapshot {
-            id,
-            name: snapshot.name,
-            is_read_only: snapshot.is_read_only,
-            origin: snapshot.origin,
-            created: snapshot.created,
-        })
-        .collect()
+        all.map(|(id, snapshot)| Snapshot::new(id, snapshot))
+            .collect()
+    }
+
+    /// A snapshot by its number.
+    #[must_use]
+    pub fn snapshot(&self, id: SubvolumeId) -> Option<Snapshot> {
+        let snapshot = self.engine.snapshots.get(id)?;
+        Some(Snapshot::new(id, snapshot))
+    }
+
+    /// Refuses where an inode cannot be changed: the volume takes no changes, or its snapshot does not, or there is no such snapshot.
+    pub fn check_changeable(&self, ino: Ino) -> Result<()> {
+        self.engine.store.check_changeable(ino)
     }
 
     /// Takes a snapshot of a subvolume, the main one or another snapshot: what was written to it before is in it. Takes as long as what is

@@ -152,6 +152,16 @@ impl Fixture {
         Fixture::mount(self.device, self.clock, self.engine, options)
     }
 
+    /// The same, and refuses changes from then on.
+    pub fn remount_read_only(self) -> Fixture {
+        self.vfs.close().unwrap();
+        let options = Options {
+            read_only: true,
+            ..self.vfs.options().clone()
+        };
+        Fixture::mount(self.device, self.clock, self.engine, options)
+    }
+
     /// Follows a path from the root. No link is followed.
     pub fn at(&self, path: &str) -> Attr {
         self.try_at(path)
@@ -266,6 +276,12 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     exclusive: false,
     no_atime: false,
     author: Author::Privileged,
+};
+
+/// For reading alone.
+pub const READ_ONLY: OpenFlags = OpenFlags {
+    write: false,
+    ..READ_WRITE
 };
 
 /// Somebody without privileges.

@@ -23,6 +23,7 @@ mod locks;
 mod names;
 mod privileges;
 mod rename;
+mod snapshots;
 mod stress;
 mod times;
 mod unlinked;
