@@ -351,9 +351,10 @@ fn shared_blocks_stay_the_versions_whose_they_were() {
             at: 300,
         });
         state.apply(&[share]).unwrap();
-        assert_eq!(extents(state), ["0 v0: shared blocks 298..304"]);
+        let source = ["0 v0: 2 blocks at 0:7:10", "2 v0: shared blocks 300..304"];
+        assert_eq!(extents(state), source);
         let store = of_kind(state, SHARED, KeyKind::EXTENT);
-        assert_eq!(store, ["298 v0: 6 blocks at 0:7:10"]);
+        assert_eq!(store, ["300 v0: 4 blocks at 0:7:12"]);
         // The target's range ends in a hole of the source: there it hides what the snapshot has.
         let target = [
             "0 v0: 3 blocks at 0:7:60",
@@ -368,7 +369,12 @@ fn shared_blocks_stay_the_versions_whose_they_were() {
         assert_eq!(sectors(state, other), (3 + 4) * 8);
         // What hides the source's blocks in one version leaves them to the other.
         state.apply(&[punch(FILE, 0, 6)]).unwrap();
-        let source = ["0 v0: shared blocks 298..304", "0 v1: nothing, 6 blocks"];
+        let source = [
+            "0 v0: 2 blocks at 0:7:10",
+            "0 v1: nothing, 2 blocks",
+            "2 v0: shared blocks 300..304",
+            "2 v1: nothing, 4 blocks",
+        ];
         assert_eq!(extents(state), source);
         assert_eq!(of_kind(state, SHARED, KeyKind::REFERENCES), counts);
     });
