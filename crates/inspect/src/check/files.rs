@@ -46,8 +46,6 @@ pub(crate) struct Context<'a, 'd> {
     pub table: &'a Table,
     /// What the subvolume shows whose files are checked.
     pub scope: Rc<Scope>,
-    /// Other subvolumes show items of its version too.
-    pub is_seen_by_others: bool,
 }
 
 /// Said of shared blocks without the feature.
@@ -200,8 +198,7 @@ impl Context<'_, '_> {
         {
             self.finish(done);
         }
-        let seen = self.is_seen_by_others;
-        let current = current.get_or_insert_with(|| Current::new(key.ino, seen));
+        let current = current.get_or_insert_with(|| Current::new(key.ino));
         match key.kind {
             KeyKind::INODE if key.item == 0 => self.inode(current, key, value),
             KeyKind::XATTR => current.xattr(self, key, value),
@@ -210,7 +207,7 @@ impl Context<'_, '_> {
             KeyKind::EXTENT => {
                 // What cannot be decoded is told with all that is stored.
                 if let Some(extent) = decoded.or_else(|| Extent::decode(value).ok()) {
-                    current.extent(&self.scope, key, &extent);
+                    current.extent(key, &extent);
                 }
             }
             _ => {}
@@ -274,7 +271,8 @@ impl Context<'_, '_> {
         });
         self.count(&inode);
         self.check_number(current.ino, &place);
-        let is_counted = inode.is_file() && !self.lost && !current.has_uncounted;
+        // With several versions a frame may be another's, and be moved or shared without a word in this one's inode.
+        let is_counted = inode.is_file() && !self.lost && self.table.is_plain;
         if is_counted && inode.sectors != current.sectors {
             let detail = format!("it says {}, they take {}", inode.sectors, current.sectors);
             self.findings.add(&INODE_SECTORS, &place, detail);

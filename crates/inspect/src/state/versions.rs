@@ -75,6 +75,9 @@ impl Scope {
     }
 }
 
+/// The version that the main subvolume is taken to have where its own is not known.
+const NEWEST: VersionId = VersionId(u32::MAX);
+
 /// See the module. Values that cannot be decoded are left out.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
@@ -82,6 +85,8 @@ pub(crate) struct Versions {
     pub versions: BTreeMap<VersionId, Version>,
     /// Items of the table that cannot be decoded, or have numbers that are none.
     broken: BTreeSet<Key>,
+    /// The main subvolume shows the newest item of each place, since nothing tells which versions it shows.
+    shows_newest: bool,
     scopes: RefCell<HashMap<VersionId, Rc<Scope>>>,
 }
 
@@ -138,12 +143,19 @@ impl Versions {
 
     /// Nothing says that there is more than the first version.
     pub(crate) fn is_plain(&self) -> bool {
-        self.subvolumes.is_empty() && self.versions.is_empty() && self.broken.is_empty()
+        let is_empty = self.subvolumes.is_empty() && self.versions.is_empty();
+        is_empty && self.broken.is_empty() && !self.shows_newest
+    }
+
+    pub(super) fn take_newest(&mut self) {
+        self.shows_newest = true;
+        self.scopes.borrow_mut().clear();
     }
 
     /// The version that a subvolume has, if there is such a subvolume.
     pub(crate) fn of(&self, subvolume: SubvolumeId) -> Option<VersionId> {
         match self.subvolumes.get(&subvolume) {
+            _ if self.shows_newest && subvolume == SubvolumeId::MAIN => Some(NEWEST),
             Some(subvolume) => Some(subvolume.version),
             None => (subvolume == SubvolumeId::MAIN).then_some(VersionId(0)),
         }
@@ -186,6 +198,9 @@ impl Versions {
             return Rc::clone(known);
         }
         let owned = |number: VersionId, version: &Version| {
+            if self.shows_newest && number == NEWEST {
+                return vec![(0, u32::MAX)];
+            }
             let own = (number.0, number.0);
             let absorbed = version.absorbed.iter().copied();
             absorbed.chain([own]).collect::<Vec<NumberRange>>()

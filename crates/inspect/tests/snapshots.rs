@@ -1,0 +1,349 @@
+//! Volumes with snapshots: the inspector's replay has the items of all versions that the engine has, and a check finds nothing.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use persimmon_engine::{CloneRange, Error, Options, Progress, Task, Volume};
+use persimmon_format::inode::ROOT;
+use persimmon_format::{BLOCK_SIZE, Compression, Ino, Key, SubvolumeId};
+use persimmon_inspect::Inspector;
+use persimmon_inspect::dump::{Dump, Target, dump, item_text};
+use persimmon_sim::{SimConfig, SimDevice};
+use support::{
+    DIRECTORY, FILE, add, add_xattr, assert_sound, change, content, formatted_on, now, numbers,
+    open, report, text, unlink,
+};
+
+const MAIN: SubvolumeId = SubvolumeId::MAIN;
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+fn fresh() -> Arc<SimDevice> {
+    formatted_on(SimDevice::new(SimConfig::new(48, 512).host_file()), 1)
+}
+
+/// The items of all versions, as the engine has them once it has recovered.
+fn engine_items(device: &Arc<SimDevice>) -> BTreeMap<Key, Vec<u8>> {
+    let options = Options {
+        read_only: true,
+        ..Options::default()
+    };
+    let (volume, _) = Volume::open(device.clone(), options).unwrap();
+    let mut items = BTreeMap::new();
+    let keep = |key: Key, value: &[u8]| Some((key, value.to_vec()));
+    volume
+        .walk_stored(keep, |(key, value)| drop(items.insert(key, value)))
+        .unwrap();
+    items
+}
+
+fn assert_same_items(device: &Arc<SimDevice>) {
+    let items = engine_items(device);
+    let inspector = Inspector::open(&**device).unwrap();
+    let all = Target::Keys {
+        from: None,
+        to: None,
+    };
+    let Dump::Keys(found) = dump(&inspector, &all).unwrap() else {
+        panic!("no items")
+    };
+    let mine: Vec<_> = { found.into_iter() }
+        .map(|row| (row.ino, row.item, row.version, row.value.0))
+        .collect();
+    let theirs: Vec<_> = { items.iter() }
+        .map(|(key, value)| (key.ino.0, key.item, key.version.0, item_text(key, value)))
+        .collect();
+    let differs = mine.iter().zip(&theirs).position(|(a, b)| a != b);
+    if let Some(at) = differs {
+        let around = at.saturating_sub(3)..(at + 4).min(mine.len()).min(theirs.len());
+        panic!(
+            "mine {:#?}\ntheirs {:#?}",
+            &mine[around.clone()],
+            &theirs[around]
+        );
+    }
+    assert_eq!(mine.len(), theirs.len());
+}
+
+fn settle(volume: &Volume) {
+    while volume.step(Task::Settle).unwrap() == Progress::Worked {}
+}
+
+/// Numbers that do not repeat soon.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+}
+
+/// A volume on which everything happens that versions have to do with.
+struct World {
+    volume: Volume,
+    dice: Dice,
+    /// Files, and the directory and the name of each, in the subvolumes that can be written to.
+    files: Vec<(Ino, Ino, String)>,
+    directories: Vec<Ino>,
+    snapshots: Vec<(SubvolumeId, bool)>,
+    made: u64,
+}
+
+impl World {
+    fn new(volume: Volume, seed: u64) -> World {
+        let mut world = World {
+            volume,
+            dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            files: Vec::new(),
+            directories: vec![ROOT],
+            snapshots: Vec::new(),
+            made: 0,
+        };
+        for _ in 0..6 {
+            world.make();
+        }
+        world
+    }
+
+    fn make(&mut self) {
+        self.made += 1;
+        let directory = self.directories[self.dice.roll(self.directories.len() as u64) as usize];
+        let name = format!("file {}", self.made);
+        let ino = add(&self.volume, directory, &name, FILE);
+        if self.dice.roll(2) == 0 {
+            let compression = [Compression::Lz4, Compression::Zstd(3)][self.dice.roll(2) as usize];
+            change(&self.volume, |tx| {
+                let mut inode = tx.inode(ino)?.unwrap();
+                inode.compression = Compression::stored(Some(compression));
+                tx.put_inode(ino, &inode);
+                Ok(())
+            });
+        }
+        self.files.push((ino, directory, name));
+    }
+
+    fn write(&mut self) {
+        let (ino, ..) = self.any();
+        let at = self.dice.roll(120) * BLOCK + [0, 0, 0, 100][self.dice.roll(4) as usize];
+        let len = match self.dice.roll(4) {
+            0 => self.dice.roll(3000) as usize + 1,
+            _ => (self.dice.roll(48) + 1) as usize * BLOCK_SIZE,
+        };
+        let seed = self.dice.roll(1 << 40);
+        let bytes = match self.dice.roll(2) {
+            0 => content(seed, len),
+            _ => text(seed, len),
+        };
+        self.volume.write(ino, at, &bytes, now(3)).unwrap();
+        if self.dice.roll(2) == 0 {
+            self.volume.sync_file(ino).unwrap();
+        }
+    }
+
+    fn any(&mut self) -> (Ino, Ino, String) {
+        self.files[self.dice.roll(self.files.len() as u64) as usize].clone()
+    }
+
+    fn clone(&mut self) {
+        let (from, ..) = self.any();
+        let (to, ..) = self.any();
+        let range = CloneRange {
+            from,
+            from_offset: self.dice.roll(100) * BLOCK,
+            to,
+            to_offset: self.dice.roll(100) * BLOCK,
+            len: (self.dice.roll(40) + 1) * BLOCK,
+        };
+        let overlaps = range.from_offset.abs_diff(range.to_offset) < range.len;
+        if from.plain() == to.plain() && overlaps {
+            return;
+        }
+        match self.volume.clone_range(&range, now(5)) {
+            Ok(_) | Err(Error::ReadOnlySnapshot) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn remove(&mut self) {
+        let at = self.dice.roll(self.files.len() as u64) as usize;
+        if self.files.len() > 4 {
+            let (ino, directory, name) = self.files.swap_remove(at);
+            unlink(&self.volume, directory, &name, ino);
+            if self.dice.roll(3) > 0 {
+                self.volume.reclaim(&[ino]).unwrap();
+            }
+        }
+    }
+
+    fn take(&mut self) {
+        if self.snapshots.len() > 5 {
+            return;
+        }
+        self.made += 1;
+        let writable = self.snapshots.iter().filter(|(_, writable)| *writable);
+        let mut origins: Vec<_> = writable.map(|(id, _)| *id).collect();
+        origins.extend([MAIN, MAIN]);
+        let origin = origins[self.dice.roll(origins.len() as u64) as usize];
+        let is_writable = self.dice.roll(3) == 0;
+        let name = format!("snapshot {}", self.made);
+        let taken = self
+            .volume
+            .take_snapshot(origin, name.as_bytes(), !is_writable, now(6));
+        let id = taken.unwrap();
+        self.snapshots.push((id, is_writable));
+        if is_writable {
+            let of_origin = self.files.clone().into_iter();
+            let of_origin = of_origin.filter(|(ino, ..)| ino.subvolume() == origin);
+            self.files.extend(
+                of_origin.map(|(ino, directory, name)| (ino.of(id), directory.of(id), name)),
+            );
+            let directories = self.directories.clone().into_iter();
+            let directories = directories.filter(|ino| ino.subvolume() == origin);
+            self.directories.extend(directories.map(|ino| ino.of(id)));
+        }
+    }
+
+    fn delete(&mut self) {
+        if self.snapshots.is_empty() {
+            return;
+        }
+        let at = self.dice.roll(self.snapshots.len() as u64) as usize;
+        let (id, _) = self.snapshots.swap_remove(at);
+        self.volume.delete_snapshot(id).unwrap();
+        self.files.retain(|(ino, ..)| ino.subvolume() != id);
+        self.directories.retain(|ino| ino.subvolume() != id);
+    }
+
+    fn step(&mut self) {
+        match self.dice.roll(34) {
+            0..=11 => self.write(),
+            12..=13 => {
+                let (ino, ..) = self.any();
+                let (at, len) = (self.dice.roll(100) * BLOCK, self.dice.roll(30) * BLOCK + 5);
+                self.volume.punch(ino, at, len, now(4)).unwrap();
+            }
+            14..=15 => {
+                let (ino, ..) = self.any();
+                let size = self.dice.roll(100 * BLOCK);
+                self.volume.truncate(ino, size, now(4)).unwrap();
+            }
+            16 => {
+                let (ino, ..) = self.any();
+                let at = self.dice.roll(150) * BLOCK;
+                let done = self.volume.preallocate(ino, at, 9 * BLOCK, true, now(4));
+                done.unwrap();
+            }
+            17..=19 => self.clone(),
+            20..=21 => self.make(),
+            22 => {
+                self.made += 1;
+                let (name, parent) = (format!("directory {}", self.made), self.directories[0]);
+                let directory = add(&self.volume, parent, &name, DIRECTORY);
+                self.directories.push(directory);
+            }
+            23 => self.remove(),
+            24 => {
+                self.made += 1;
+                let (ino, ..) = self.any();
+                add_xattr(&self.volume, ino, &format!("user.{}", self.made), b"value");
+            }
+            25..=26 => self.take(),
+            27 => self.delete(),
+            28..=30 => drop(self.volume.step(Task::Settle).unwrap()),
+            31 => drop(self.volume.step(Task::Clean).unwrap()),
+            32 => drop(self.volume.step(Task::Checkpoint).unwrap()),
+            _ => self.volume.sync().unwrap(),
+        }
+    }
+}
+
+#[test]
+fn both_have_the_same_items_of_all_versions() {
+    for seed in 0..12 {
+        let device = fresh();
+        let mut world = World::new(open(&device), seed);
+        for round in 0..6 {
+            for _ in 0..40 {
+                world.step();
+            }
+            let crashed = Arc::new(device.persisted(seed * 100 + round));
+            assert_same_items(&crashed);
+            assert_sound(&report(&crashed, true));
+        }
+        settle(&world.volume);
+        world.volume.close().unwrap();
+        assert_same_items(&device);
+        assert_sound(&report(&device, true));
+        // What is told of the volume is as of a checkpoint too.
+        let volume = open(&device);
+        volume.step(Task::Checkpoint).unwrap();
+        volume.close().unwrap();
+        assert_sound(&report(&device, true));
+    }
+}
+
+#[test]
+fn nothing_is_left_of_snapshots_that_are_gone() {
+    let device = fresh();
+    let mut world = World::new(open(&device), 77);
+    for _ in 0..300 {
+        world.step();
+    }
+    while !world.snapshots.is_empty() {
+        world.delete();
+        world.step();
+    }
+    settle(&world.volume);
+    world.volume.sync().unwrap();
+    world.volume.step(Task::Checkpoint).unwrap();
+    let found = report(&device, true);
+    assert_sound(&found);
+    assert_eq!(found.counts.snapshots, 0);
+    assert!(!numbers(&found).contains(&547), "{:#?}", found.findings);
+}
+
+/// What is cloned has holes, and ends inside an extent that the snapshot has of the target: there it is cut.
+#[test]
+fn clones_into_what_a_snapshot_has() {
+    for lens in [[4, 0, 6], [3, 4, 3], [0, 5, 5]] {
+        let device = fresh();
+        let volume = open(&device);
+        let [source, target, between] =
+            ["source", "target", "between"].map(|name| add(&volume, ROOT, name, FILE));
+        volume
+            .write(target, 0, &content(1, 20 * BLOCK_SIZE), now(1))
+            .unwrap();
+        volume.sync_file(target).unwrap();
+        let mut at = 0;
+        for (turn, len) in lens.into_iter().enumerate() {
+            // The middle part is a hole, or what is not in one run with the first.
+            if turn != 1 || lens[0] == 4 {
+                let bytes = content(turn as u64 + 7, len as usize * BLOCK_SIZE);
+                volume.write(source, at * BLOCK, &bytes, now(2)).unwrap();
+                volume.sync_file(source).unwrap();
+                volume.write(between, at * BLOCK, &bytes, now(2)).unwrap();
+                volume.sync_file(between).unwrap();
+            }
+            at += len;
+        }
+        volume.take_snapshot(MAIN, b"one", true, now(3)).unwrap();
+        let range = CloneRange {
+            from: source,
+            from_offset: 0,
+            to: target,
+            to_offset: 5 * BLOCK,
+            len: 10 * BLOCK,
+        };
+        volume.clone_range(&range, now(4)).unwrap();
+        volume.sync().unwrap();
+        let image = Arc::new(device.snapshot().intact());
+        assert_same_items(&image);
+        assert_sound(&report(&image, true));
+    }
+}
