@@ -3,6 +3,7 @@
 mod archive;
 mod backup;
 mod cat;
+mod clone;
 mod cp;
 mod df;
 mod host;
@@ -30,6 +31,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::exit::{FAILED, FS_INTERRUPTED, FS_PARTIAL};
 use crate::live::Target;
 use crate::output::{self, say};
+pub use clone::CloneCommand;
 use tree::{Copied, CopyError, Tally};
 
 /// List, copy, remove, back up and restore files of a volume that is not mounted.

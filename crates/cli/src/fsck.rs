@@ -328,7 +328,7 @@ fn repair_by_engine(device: &Arc<Drive>, repairs: &Repairs) -> Result<()> {
     let (volume, _) = Volume::open(device, options)?;
     let volume = Arc::new(volume);
     if !repairs.is_empty() {
-        volume.repair(&repairs.ops, repairs.recount)?;
+        volume.repair(&repairs.ops, repairs.recount, repairs.partial)?;
         volume.empty_zones(&repairs.zones)?;
     }
     let vfs = Vfs::new(
@@ -336,8 +336,11 @@ fn repair_by_engine(device: &Arc<Drive>, repairs: &Repairs) -> Result<()> {
         Arc::new(SystemClock),
         Default::default(),
     );
-    while volume.step(Task::Truncate)? == persimmon::internal::engine::Progress::Worked {}
-    vfs.reclaim_orphans(&volume.orphans()?)?;
+    // What is freed takes shared blocks along whose counts say that nobody else has them: these have to be right.
+    if !repairs.partial {
+        while volume.step(Task::Truncate)? == persimmon::internal::engine::Progress::Worked {}
+        vfs.reclaim_orphans(&volume.orphans()?)?;
+    }
     volume.step(Task::Checkpoint)?;
     vfs.close()?;
     Ok(())

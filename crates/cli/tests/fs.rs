@@ -499,3 +499,104 @@ fn space_is_told_as_of_a_mount() {
     assert!(told[0]["used_bytes"].as_u64().unwrap() >= 5_000_000);
     assert!(done(&place, &["fs", "df", "-h", "img"]).contains("MiB"));
 }
+
+/// A clone has all that a copy has, and takes no space for content.
+#[test]
+fn a_tree_is_cloned_in_a_volume() {
+    let place = Place::new();
+    let dir = place.dir();
+    fs::create_dir(dir.join("tree")).unwrap();
+    make_tree(&dir.join("tree"));
+    // Its last block is not full.
+    fs::write(dir.join("tree/large"), noise(3, 10_000_001)).unwrap();
+    set_times(&dir.join("tree"), 8, 8);
+    let due = of_host(&dir.join("tree"));
+    volume("img", "64M", &place);
+    done(&place, &["fs", "cp", "-r", "img", "tree", ":/"]);
+    let used = || {
+        let answer = done(&place, &["usage", "img", "--json"]);
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let of = |name: &str| answer["by_storage"]["shared"][name].as_u64().unwrap();
+        let stored = answer["stored_bytes"].as_u64().unwrap();
+        (of("content_bytes"), of("stored_bytes"), stored)
+    };
+    assert_eq!(used().0, 0);
+    let said = done(&place, &["clone", "img", ":/tree", ":/clone", "--json"]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&said["complete"], &said["failed"], &said["hard_links"]),
+        (&true.into(), &0.into(), &2.into())
+    );
+    assert!(said["bytes"].as_u64().unwrap() > 13_000_000, "{said}");
+    let found = of_volume(&open(&place, "img"), "/clone");
+    assert_same(&found, &due, "clone");
+    // The files of which nothing lies in the tree: all their blocks, the last one too, are in both and stored once.
+    let (content, stored, _) = used();
+    let blocks = |len: u64| len.next_multiple_of(4096);
+    let large = blocks(3_000_000) + blocks(10_000_001);
+    assert!(stored >= large && stored < large + (1 << 20), "{stored}");
+    assert!(content >= 2 * large, "{content}");
+
+    // A file, to a name with a colon, and without one before a path.
+    done(&place, &["clone", "img", "tree/large", "::one"]);
+    done(&place, &["clone", "img", ":/tree/link", ":/x"]);
+    let filesystem = open(&place, "img");
+    assert!(filesystem.read("/:one").unwrap() == noise(3, 10_000_001));
+    assert_eq!(filesystem.read_link("/x").unwrap(), b"dir/file");
+    // What is written to one is its own.
+    let part = noise(9, 5000);
+    let options = persimmon::OpenOptions::new().write(true);
+    let file = filesystem.open_file("/:one", &options).unwrap();
+    file.write_at(&part, 1_000_000).unwrap();
+    drop(file);
+    filesystem.close().unwrap();
+    let found = of_volume(&open(&place, "img"), "/tree");
+    assert_same(&found, &due, "what was cloned");
+    fsck(&place, "img");
+
+    for (words, told) in [
+        (
+            ["clone", "img", ":/tree", ":/clone"],
+            "/clone: is there already",
+        ),
+        (
+            ["clone", "img", ":/tree", ":/:one"],
+            "/:one: is there already",
+        ),
+        (
+            ["clone", "img", ":/tree", ":/tree/dir/new"],
+            "/tree: a directory cannot be cloned into itself",
+        ),
+        (["clone", "img", ":/no", ":/new"], "/no: no such file"),
+        (["clone", "img", ":/tree", ":/no/new"], "/no: no such file"),
+        (["clone", "img", ":/tree", ":/"], "/: is no name"),
+    ] {
+        place.refused(&words, 1, &[told]);
+    }
+    place.refused(
+        &["clone", ":/tree", ":/new"],
+        2,
+        &["clone SPEC :SOURCE :TARGET"],
+    );
+    place.refused(
+        &["clone", "tree", "new"],
+        1,
+        &["is not on a mounted Persimmon volume"],
+    );
+    assert!(!dir.join("new").exists());
+    fsck(&place, "img");
+}
+
+/// A copy inside the volume shares blocks as well.
+#[test]
+fn a_copy_inside_a_volume_shares_blocks() {
+    let place = Place::new();
+    fs::write(place.dir().join("f"), noise(1, 30_000_000)).unwrap();
+    volume("img", "64M", &place);
+    done(&place, &["fs", "cp", "img", "f", ":/f"]);
+    for copy in [":/a", ":/b", ":/c"] {
+        done(&place, &["fs", "cp", "img", ":/f", copy]);
+    }
+    assert!(open(&place, "img").read("/c").unwrap() == noise(1, 30_000_000));
+    fsck(&place, "img");
+}

@@ -84,6 +84,7 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
             ]
             .concat(),
         ),
+        ("clone", vec![(Tells, vec!["clone", "--help"])]),
         (
             "probe",
             [

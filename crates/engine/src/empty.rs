@@ -111,6 +111,7 @@ impl EmptyVolume {
                 versions: Default::default(),
                 inodes: 0,
                 reserved_blocks: 0,
+                shared_end: 0,
                 journal_inline: Default::default(),
                 last_record: Lsn(0),
                 alarm: Default::default(),

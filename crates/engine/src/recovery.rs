@@ -364,6 +364,7 @@ fn metadata(footer: &Footer, mat: Mat) -> Meta {
         versions: Default::default(),
         inodes: footer.inodes,
         reserved_blocks: footer.reserved_blocks,
+        shared_end: footer.shared_end,
         journal_inline: Default::default(),
         last_record: Lsn(0),
         alarm: Default::default(),

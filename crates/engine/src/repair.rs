@@ -9,7 +9,7 @@ use persimmon_format::{Addr, Key, KeyKind, PageId, ZoneId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::meta::Intent;
+use crate::meta::{Intent, sharing};
 
 /// Turns of moving things out of one zone.
 const EMPTYING_ROUNDS_MAX: usize = 64;
@@ -18,6 +18,7 @@ const EMPTYING_ROUNDS_MAX: usize = 64;
 struct Recount {
     inodes: u64,
     reserved_blocks: u64,
+    shared_end: u64,
     /// What is in use of each zone.
     valid: Vec<PackUnits>,
 }
@@ -34,10 +35,11 @@ impl Recount {
 pub(crate) struct Repair<'e>(pub(crate) &'e Engine);
 
 impl Repair<'_> {
-    /// Puts and deletes items as a check has planned, finishes truncations that the plan began,
-    /// and, if asked to, counts again what the checkpoint's tables claim. A checkpoint ends it.
+    /// Puts and deletes items as a check has planned, and, if asked to, counts again what the checkpoint's tables claim. Finishes the
+    /// truncations that there are then, those that the plan began among them, if the plan was not `partial`: with counts of shared blocks
+    /// that are still too low it would take away what other files have. A checkpoint ends it.
     /// Operations other than put and delete are not planned, and refused.
-    pub(crate) fn carry_out(&self, ops: &[Op], recount: bool) -> Result<()> {
+    pub(crate) fn carry_out(&self, ops: &[Op], recount: bool, partial: bool) -> Result<()> {
         for ops in ops.chunks(self.0.store.transaction_ops_max()) {
             self.0.history.update::<_, Error>(Intent::Shrink, |tx| {
                 for op in ops {
@@ -57,7 +59,7 @@ impl Repair<'_> {
             self.recount()?;
         }
         self.0.data.find_truncations()?;
-        while self.0.data.finish_a_truncation()? {}
+        while !partial && self.0.data.finish_a_truncation()? {}
         self.0.checkpoints.write()
     }
 
@@ -85,6 +87,7 @@ impl Repair<'_> {
         let mut counts = Recount {
             inodes: 0,
             reserved_blocks: 0,
+            shared_end: 0,
             valid: vec![PackUnits::ZERO; self.0.store.media.geometry().zone_count as usize],
         };
         self.count_items(&mut counts)?;
@@ -102,6 +105,7 @@ impl Repair<'_> {
         drop(state);
         meta.inodes = counts.inodes;
         meta.reserved_blocks = counts.reserved_blocks;
+        meta.shared_end = meta.shared_end.max(counts.shared_end);
         for status in self.0.store.zones.status() {
             let counted = match status.entry.role {
                 Role::Data | Role::Metadata => counts.valid.get(status.zone.0 as usize).copied(),
@@ -127,6 +131,8 @@ impl Repair<'_> {
             None => counts.inodes += 1,
             Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
             Some(extent) => {
+                let shared_end = sharing::end_of(&key, &extent);
+                counts.shared_end = counts.shared_end.max(shared_end);
                 if let Some(addr) = extent.addr() {
                     counts.add(addr, frames.extent(key.ino, key.item, &extent).units);
                 }

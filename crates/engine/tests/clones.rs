@@ -5,10 +5,10 @@
 mod common;
 
 use common::content::{
-    change_at_random, check_counts, clone, large_zones, open, read, text, write,
+    change_at_random, check_counts, clone, extents, large_zones, open, read, text, write,
 };
 use common::{NOW, create, fresh, noise};
-use persimmon_engine::Volume;
+use persimmon_engine::{CloneRange, Cloned, Task, Volume};
 use persimmon_format::Compression;
 use persimmon_format::table::Role;
 
@@ -87,6 +87,98 @@ fn a_block_is_not_cloned_for_a_part_of_it() {
     write(&volume, short, 0, &content[..BLOCK + 7]);
     assert_eq!(clone(&volume, (short, 0), (one, 0), BLOCK + 7), BLOCK);
     assert!(read(&volume, one, BLOCK, 2 * BLOCK) == content[BLOCK..]);
+}
+
+/// Blocks beside those that are shared stay the file's own, whatever extents they were in: a record tells which blocks it shares, and a
+/// replay may find them joined in another way.
+#[test]
+fn blocks_beside_those_that_are_shared_stay_the_files_own() {
+    let volume = open(&fresh(large_zones()), Compression::None);
+    let (one, two) = (create(&volume).unwrap(), create(&volume).unwrap());
+    let content = noise(1, 50 * BLOCK);
+    write(&volume, one, 0, &content);
+    let cloned = clone(&volume, (one, 20 * BLOCK), (two, 0), 7 * BLOCK);
+    assert_eq!(cloned, 7 * BLOCK);
+    let own: Vec<_> = extents(&volume)
+        .into_iter()
+        .filter(|(ino, _, extent)| *ino == one && extent.addr().is_some())
+        .map(|(_, block, extent)| (block, extent.blocks()))
+        .collect();
+    assert_eq!(own, [(0, 20), (27, 23)]);
+    assert!(read(&volume, one, 0, content.len()) == content);
+    check_counts(&volume);
+}
+
+/// From the first block that had to be copied on the rest of the call was copied too, 8 MiB of it.
+#[test]
+fn of_what_lies_between_blocks_to_copy_the_most_is_shared() {
+    let volume = open(&fresh(large_zones()), Compression::Lz4);
+    let (one, two) = (create(&volume).unwrap(), create(&volume).unwrap());
+    let mut content = noise(1, 200 * BLOCK);
+    // Single blocks that compress, synced: they are packed, and packing tells no record.
+    for block in [50, 53, 100] {
+        let line = vec![block as u8; BLOCK];
+        content[block * BLOCK..][..BLOCK].copy_from_slice(&line);
+        write(&volume, one, block * BLOCK, &line);
+        volume.sync_file(one).unwrap();
+    }
+    volume.step(Task::Checkpoint).unwrap();
+    for blocks in [0..50, 51..53, 54..100, 101..200] {
+        let bytes = &content[blocks.start * BLOCK..blocks.end * BLOCK];
+        write(&volume, one, blocks.start * BLOCK, bytes);
+    }
+    volume.sync().unwrap();
+    let (mut at, mut steps) = (0, Vec::new());
+    while at < content.len() {
+        let range = CloneRange {
+            from: one,
+            from_offset: at as u64,
+            to: two,
+            to_offset: at as u64,
+            len: (content.len() - at) as u64,
+        };
+        let Cloned { bytes, to_copy } = volume.clone_range(&range, NOW).unwrap();
+        steps.push((bytes / BLOCK as u64, to_copy / BLOCK as u64));
+        at += bytes as usize;
+        let rest = (content.len() - at).min(to_copy as usize);
+        write(&volume, two, at, &content[at..at + rest]);
+        at += rest;
+    }
+    let due = [(50, 4), (46, 1), (99, u64::MAX / BLOCK as u64)];
+    assert_eq!(steps, due);
+    assert!(read(&volume, two, 0, content.len()) == content);
+    check_counts(&volume);
+}
+
+/// The room for overwrites that a file was promised was that of its blocks, and went to the store with them.
+#[test]
+fn preallocated_files_keep_their_blocks() {
+    let volume = open(&fresh(large_zones()), Compression::None);
+    let (one, two) = (create(&volume).unwrap(), create(&volume).unwrap());
+    let content = noise(1, 20 * BLOCK);
+    for ino in [one, two] {
+        write(&volume, ino, 0, &content);
+    }
+    let len = content.len();
+    volume.preallocate(one, 0, BLOCK as u64, true, NOW).unwrap();
+    assert_eq!(clone(&volume, (one, 0), (two, 0), len), 0);
+    assert_eq!(clone(&volume, (two, 0), (one, 0), len), 0);
+    assert_eq!(clone(&volume, (one, 0), (one, len), len), 0);
+    let has_own = |ino| {
+        let of_it = extents(&volume).into_iter().filter(|found| found.0 == ino);
+        of_it
+            .map(|found| found.2)
+            .all(|extent| extent.addr().is_some())
+    };
+    assert!(has_own(one) && has_own(two));
+    // What was shared before is the file's own once it is preallocated.
+    let three = create(&volume).unwrap();
+    assert_eq!(clone(&volume, (two, 0), (three, 0), len), len);
+    assert!(!has_own(two));
+    volume.preallocate(two, 0, len as u64, true, NOW).unwrap();
+    assert!(has_own(two) && !has_own(three));
+    assert!(read(&volume, three, 0, len) == content);
+    check_counts(&volume);
 }
 
 #[test]

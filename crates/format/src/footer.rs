@@ -2,8 +2,10 @@
 //! finds every page and every zone of the volume as of its cut.
 
 use crate::codec::{Put, Reader};
+use crate::extent::FILE_BLOCKS_END;
 use crate::gate::Features;
 use crate::table::{Role, ZitEntry};
+use crate::zone_header::SHARED_BLOCKS;
 use crate::{Addr, Lsn, PageId, Result, ZoneId};
 
 const WHAT: &str = "checkpoint footer";
@@ -59,6 +61,9 @@ pub struct Footer {
     pub max_open: u32,
     /// The same for active zones.
     pub max_active: u32,
+    /// Blocks of the store of shared blocks ([`crate::inode::SHARED`]) that files name, or ever named, are below this: it only grows.
+    /// Encoded where the features have [`SHARED_BLOCKS`], else 0.
+    pub shared_end: u64,
     /// Where each MAT chunk is; [`Addr::ZERO`] for a chunk without a used entry.
     pub mat: Vec<Addr>,
     /// Where each ZIT chunk is.
@@ -124,6 +129,9 @@ impl Footer {
         out.put_u32(self.reserve_basis_points);
         out.put_u32(self.max_open);
         out.put_u32(self.max_active);
+        if self.features.incompatible & SHARED_BLOCKS != 0 {
+            out.put_u64(self.shared_end);
+        }
         for chunks in [&self.mat, &self.zit] {
             out.put_u32(chunks.len() as u32);
             for addr in chunks {
@@ -164,6 +172,13 @@ impl Footer {
         let reserve_basis_points = r.u32()?;
         let max_open = r.u32()?;
         let max_active = r.u32()?;
+        let shared_end = match features.incompatible & SHARED_BLOCKS {
+            0 => 0,
+            _ => r.u64()?,
+        };
+        if shared_end > FILE_BLOCKS_END {
+            return Err(r.bad("end of the shared blocks", shared_end));
+        }
         let mat = chunks(&mut r)?;
         let zit = chunks(&mut r)?;
         let count = r.u32()?;
@@ -197,6 +212,7 @@ impl Footer {
             reserve_basis_points,
             max_open,
             max_active,
+            shared_end,
             mat,
             zit,
             overrides,

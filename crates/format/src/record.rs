@@ -81,7 +81,7 @@ pub enum Op {
         set: Touch,
     },
     /// Have file blocks of one file in another one too, in place of what was there. All that the source has of them is frames and
-    /// packed extents, which move to the store of shared blocks, or is there already. Tag 9, inode, block of the source; inode, block
+    /// packed extents, whose blocks move to the store of shared blocks, or is there already. Tag 9, inode, block of the source; inode, block
     /// of the target; blocks; block of the store (varints): a block of the source moves to the block of the store that is as far from
     /// this one as it is from the source's first. Source and target are files, and ranges of one file do not overlap.
     Share(Share),

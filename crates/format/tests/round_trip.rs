@@ -19,7 +19,9 @@ use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::zone_header::{KNOWN_INCOMPATIBLE, REQUIRED, SPLIT, ZoneHeader};
+use persimmon_format::zone_header::{
+    KNOWN_INCOMPATIBLE, REQUIRED, SHARED_BLOCKS, SPLIT, ZoneHeader,
+};
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, VersionId, ZoneId,
 };
@@ -241,9 +243,14 @@ fn footer() -> impl Strategy<Value = Footer> {
                 overrides,
                 counts,
             )| {
+                let incompatible = REQUIRED | (n[4] & KNOWN_INCOMPATIBLE);
+                let shared_end = match incompatible & SHARED_BLOCKS {
+                    0 => 0,
+                    _ => n[9] % (FILE_BLOCKS_END + 1),
+                };
                 Footer {
                     features: Features {
-                        incompatible: REQUIRED | (n[4] & KNOWN_INCOMPATIBLE),
+                        incompatible,
                         read_only_compatible: n[5],
                         compatible: n[6],
                     },
@@ -265,6 +272,7 @@ fn footer() -> impl Strategy<Value = Footer> {
                     reserve_basis_points,
                     max_open,
                     max_active,
+                    shared_end,
                     mat,
                     zit,
                     overrides,

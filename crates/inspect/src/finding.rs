@@ -212,6 +212,7 @@ rules! {
     ZIT_WRITE_POINTER 324 Error "a zone holds less than its entry says", BACKUP;
     COUNT_INODES 331 Error "the checkpoint's count of inodes is wrong", RECOUNT;
     COUNT_RESERVED 332 Error "the checkpoint's count of preallocated blocks is wrong", RECOUNT;
+    SHARED_END 333 Error "shared blocks lie past the end that the checkpoint tells", RECOUNT;
 
     PAGE 401 Error "a metadata page is damaged", ANEW;
     PAGE_IDENTITY 402 Error "a page is not the one the tree expects", ANEW;

@@ -42,7 +42,7 @@ fn clone(volume: &Volume, from: (Ino, u64), to: (Ino, u64), blocks: u64) -> u64 
         to_offset: to.1 * BLOCK,
         len: blocks * BLOCK,
     };
-    volume.clone_range(&range, now(7)).unwrap() / BLOCK
+    volume.clone_range(&range, now(7)).unwrap().bytes / BLOCK
 }
 
 /// Items of the store and extents, as the engine has them.
@@ -156,9 +156,10 @@ fn volumes_with_clones_are_sound() {
     assert!(shared > 500, "{shared}");
 }
 
-/// Frames that were written piece by piece are one extent where they lie behind each other, and all of it is shared with a part of it.
+/// Frames that were written piece by piece are one extent where they lie behind each other. All of it was shared with a part of it, so
+/// that what a replay gave depended on how frames had been joined.
 #[test]
-fn frames_that_were_joined_are_shared_whole() {
+fn of_a_frame_the_blocks_of_the_range_alone_are_shared() {
     let device = formatted();
     let volume = open(&device);
     let (one, other) = (
@@ -181,10 +182,21 @@ fn frames_that_were_joined_are_shared_whole() {
             .map(|(key, value)| (key.item, Extent::decode(value).unwrap()));
         Vec::from_iter(extents)
     };
-    let extents = shared(&engine_items(&device));
-    let [(0, Extent::Shared { blocks: 24, .. })] = extents[..] else {
-        panic!("{extents:?}")
-    };
+    let of_one = shared(&engine_items(&device));
+    let lengths: Vec<_> = of_one
+        .iter()
+        .map(|(block, extent)| {
+            let is_shared = matches!(extent, Extent::Shared { .. });
+            (*block, extent.blocks(), is_shared)
+        })
+        .collect();
+    assert_eq!(lengths, [(0, 9, false), (9, 2, true), (11, 13, false)]);
+    assert_right(&device);
+    // What is left on both sides is shared later.
+    assert_eq!(clone(&volume, (one, 0), (other, 30), 24), 24);
+    volume.sync().unwrap();
+    let all_shared = |(_, extent): &(u64, Extent)| matches!(extent, Extent::Shared { .. });
+    assert!(shared(&engine_items(&device)).iter().all(all_shared));
     assert_right(&device);
     volume.step(Task::Checkpoint).unwrap();
     assert_right(&device);
@@ -211,7 +223,13 @@ fn shared() -> Shared {
         volume.commit_file(ino).unwrap();
         ino
     });
-    assert_eq!(clone(&volume, (one, 10), (other, 10), 20), 20);
+    // Both have all of them, until one writes its own again.
+    assert_eq!(clone(&volume, (one, 0), (other, 0), 40), 40);
+    for start in [0, 30] {
+        let bytes = content(other.0 + 1, 10 * BLOCK_SIZE);
+        volume.write(other, start * BLOCK, &bytes, now(2)).unwrap();
+        volume.commit_file(other).unwrap();
+    }
     volume.sync().unwrap();
     volume.step(Task::Checkpoint).unwrap();
     assert_eq!(report(&device, true).findings, []);
@@ -376,9 +394,9 @@ fn shared_blocks_that_are_not_there_are_found() {
             Ok(())
         },
     );
-    // A file names blocks far behind them, and those around what the other has are nobody's.
-    let wrong: &[u16] = &[534, 533, 533, 532];
-    broken([wrong, wrong, &[]], |tx, shared| {
+    // A file names blocks far behind them, past the end that the footer tells; those around what the other has are nobody's.
+    let (journal, checkpointed) = (&[534, 533, 533, 532], &[534, 533, 533, 532, 333]);
+    broken([journal, checkpointed, &[]], |tx, shared| {
         let extent = Extent::Shared {
             at: shared.at + 1000,
             blocks: 40,
@@ -402,6 +420,69 @@ fn a_shared_block_that_is_lost_is_no_hole() {
     shared.volume.read(shared.other, 0, &mut block).unwrap();
 }
 
+/// What was shared next was put behind all that the store had. Where it had lost its last blocks, that was in the place of blocks that
+/// files still named: these had the content of another file then.
+#[test]
+fn a_clone_takes_no_place_that_a_file_names() {
+    for with_checkpoint in [false, true] {
+        let Shared {
+            device,
+            mut volume,
+            one,
+            other,
+            at,
+            ..
+        } = shared();
+        change(&volume, |tx| {
+            tx.delete(Key::extent(SHARED, at));
+            tx.delete(Key::references(at + 10));
+            Ok(())
+        });
+        volume.sync().unwrap();
+        if with_checkpoint {
+            volume.step(Task::Checkpoint).unwrap();
+        }
+        drop(volume);
+        volume = open(&device);
+        let third = add(&volume, ROOT, "third", FILE);
+        let bytes = content(third.0, 40 * BLOCK_SIZE);
+        volume.write(third, 0, &bytes, now(2)).unwrap();
+        assert_eq!(clone(&volume, (third, 0), (other, 50), 40), 40);
+        let mut block = vec![1; BLOCK_SIZE];
+        for block_of_one in [0, 12, 39] {
+            let read = volume.read(one, block_of_one * BLOCK, &mut block);
+            assert!(matches!(read, Err(Error::ItemDamaged { .. })), "{read:?}");
+        }
+        volume.sync().unwrap();
+        drop(volume);
+        let mended = mend(&device);
+        assert_eq!(mended.findings, []);
+        let volume = open(&device);
+        let mut read = vec![0; bytes.len()];
+        volume.read(third, 0, &mut read).unwrap();
+        assert!(read == bytes);
+        volume.read(other, 50 * BLOCK, &mut read).unwrap();
+        assert!(read == bytes);
+    }
+}
+
+/// A footer that tells too small an end of the shared blocks.
+#[test]
+fn an_end_of_the_shared_blocks_that_is_too_small_is_found() {
+    let Shared { device, volume, .. } = shared();
+    volume.close().unwrap();
+    drop(volume);
+    let at = addr(&footer(&device).addr);
+    reseal(&device, at, |payload| {
+        let mut footer = Footer::decode(&payload[48..]).unwrap();
+        footer.shared_end -= 1;
+        payload.truncate(48);
+        payload.extend(footer.encode());
+    });
+    assert_eq!(numbers(&report(&device, true)), [333]);
+    assert_eq!(mend(&device).findings, []);
+}
+
 #[test]
 fn extents_that_the_store_cannot_have_are_found() {
     let put = |expected: [&[u16]; 3], extent: Extent| {
@@ -412,11 +493,11 @@ fn extents_that_the_store_cannot_have_are_found() {
     };
     let inline = Extent::Inline(b"content".to_vec());
     // Nobody has it either: it is freed.
-    put([&[531, 533], &[531, 533], &[]], inline);
+    put([&[531, 533], &[531, 533, 333], &[]], inline);
     let shared = Extent::Shared { at: 3, blocks: 7 };
-    put([&[531, 533], &[531, 533], &[]], shared);
+    put([&[531, 533], &[531, 533, 333], &[]], shared);
     let reserved = Extent::Reserved { blocks: 7 };
-    put([&[531, 533], &[531, 332, 533], &[]], reserved);
+    put([&[531, 533], &[531, 332, 533, 333], &[]], reserved);
     // In the place of blocks that files have nothing can be freed.
     let shared = broken([&[531], &[531, 322], &[531]], |tx, shared| {
         let itself = Extent::Shared {

@@ -29,9 +29,15 @@ impl Filesystem {
             source.copy_to(data, &target, data, hole - data)?;
             at = hole;
         }
+        let made = target.metadata()?;
         // A hole at the end.
-        target.set_len(attr.size)?;
-        self.set_permissions(to, attr.mode & 0o7777)?;
+        if made.size != attr.size {
+            target.set_len(attr.size)?;
+        }
+        let mode = attr.mode & 0o7777;
+        if made.mode & 0o7777 != mode {
+            self.set_permissions(to, mode)?;
+        }
         Ok(attr.size)
     }
 }

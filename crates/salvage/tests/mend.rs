@@ -59,12 +59,13 @@ fn settle(device: &Arc<SimDevice>) -> Report {
             return report;
         }
         let (volume, _) = Volume::open(Arc::clone(device) as _, Options::default()).unwrap();
+        let repairs = &report.repairs;
         volume
-            .repair(&report.repairs.ops, report.repairs.recount)
+            .repair(&repairs.ops, repairs.recount, repairs.partial)
             .unwrap();
-        volume.empty_zones(&report.repairs.zones).unwrap();
-        for ino in volume.orphans().unwrap() {
-            volume.reclaim(&[ino]).unwrap();
+        volume.empty_zones(&repairs.zones).unwrap();
+        if !repairs.partial {
+            volume.reclaim(&volume.orphans().unwrap()).unwrap();
         }
         volume.step(Task::Checkpoint).unwrap();
         volume.close().unwrap();

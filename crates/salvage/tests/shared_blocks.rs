@@ -61,7 +61,9 @@ fn repair(device: &Arc<SimDevice>) -> (Report, Vec<Loss>) {
         }
         let (volume, _) = Volume::open(Arc::clone(device) as _, Options::default()).unwrap();
         let repairs = &report.repairs;
-        volume.repair(&repairs.ops, repairs.recount).unwrap();
+        volume
+            .repair(&repairs.ops, repairs.recount, repairs.partial)
+            .unwrap();
         volume.empty_zones(&repairs.zones).unwrap();
         volume.step(Task::Checkpoint).unwrap();
         volume.close().unwrap();

@@ -5,7 +5,7 @@
 
 use persimmon_sync::atomic::Ordering;
 
-use persimmon_engine::{CloneRange, Promised, Seek};
+use persimmon_engine::{CloneRange, Cloned, Promised, Seek};
 use persimmon_format::BLOCK_SIZE;
 
 use crate::handles::Open;
@@ -16,6 +16,8 @@ use crate::{
 
 /// Bytes one call of `copy_file_range` copies at most, so that no request takes long.
 const COPY_MAX: u64 = 8 << 20;
+/// Steps of one call at most, each of which clones or copies.
+const STEPS_MAX: usize = 256;
 /// Bytes one call clones at most.
 const CLONE_MAX: u64 = 256 << 20;
 /// Bytes copied at a time.
@@ -273,13 +275,13 @@ impl Vfs {
             .ok_or(Error::NoSuchOffset)
     }
 
-    /// Clones what it can of a range, from its beginning. Tells how many bytes the target has in common with the source then.
+    /// Clones what it can of a range, from its beginning, up to what has to be copied.
     fn clone_range(
         &self,
         (from, from_handle, from_offset): (Ino, Handle, u64),
         (to, to_handle, to_offset): (Ino, Handle, u64),
         len: u64,
-    ) -> Result<u64> {
+    ) -> Result<Cloned> {
         self.changeable(to)?;
         let source = self.readable(from, from_handle)?;
         let target = self.opened_to_write(to, to_handle)?;
@@ -290,7 +292,7 @@ impl Vfs {
             || !from_offset.is_multiple_of(block)
             || !to_offset.is_multiple_of(block)
         {
-            return Ok(0);
+            return Ok(Cloned::NOTHING);
         }
         let _source_pin = self.pin_unopened(from, source.as_ref())?;
         let _pin = self.pin_unopened(to, target.as_ref())?;
@@ -304,7 +306,7 @@ impl Vfs {
             len,
         };
         let cloned = self.watch(self.volume.clone_range(&range, self.now()))?;
-        if cloned > 0 {
+        if cloned.bytes > 0 {
             self.accessed(from, source.as_deref());
             self.written(to, target.as_deref(), false)?;
         }
@@ -326,11 +328,42 @@ impl Vfs {
         if from == to && from_offset.abs_diff(to_offset) < len {
             return Err(Error::Invalid("ranges overlap"));
         }
-        let cloned = self.clone_range(source, target, len.min(CLONE_MAX))?;
-        if cloned > 0 {
-            return Ok(cloned);
+        let len = len.min(CLONE_MAX);
+        let (mut done, mut copied) = (0, 0);
+        for _ in 0..STEPS_MAX {
+            if done >= len || copied >= COPY_MAX {
+                break;
+            }
+            let source = (from, from_handle, from_offset + done);
+            let target = (to, to_handle, to_offset + done);
+            let step = self.clone_range(source, target, len - done);
+            let step = step.and_then(|cloned| match cloned.bytes {
+                0 => {
+                    let most = (len - done).min(COPY_MAX - copied);
+                    let bytes = self.copy_range(source, target, most.min(cloned.to_copy))?;
+                    copied += bytes;
+                    Ok(bytes)
+                }
+                bytes => Ok(bytes),
+            });
+            match step {
+                Ok(0) => break,
+                Ok(bytes) => done += bytes,
+                // What was done before counts; the error comes again with the next call.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
         }
-        let len = len.min(COPY_MAX);
+        Ok(done)
+    }
+
+    /// Copies bytes of a range through memory. Tells how many.
+    fn copy_range(
+        &self,
+        (from, from_handle, from_offset): (Ino, Handle, u64),
+        (to, to_handle, to_offset): (Ino, Handle, u64),
+        len: u64,
+    ) -> Result<u64> {
         let mut buffer = vec![0; len.min(COPY_BUFFER) as usize];
         let mut copied = 0;
         while copied < len {

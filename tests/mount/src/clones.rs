@@ -4,21 +4,29 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::fs::statvfs;
 
-use crate::command::script;
+use crate::command::{output, script};
 use crate::posix::expect::noise;
 use crate::scenario::{Scenario, TestBed};
 use crate::snapshot::{Snapshot, sync_tree};
 
 /// The scenarios.
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "clones::cp_shares_blocks_until_they_are_written",
-    run: cp_shares_blocks_until_they_are_written,
-    limit_seconds: 120,
-    only_persimmon: true,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "clones::cp_shares_blocks_until_they_are_written",
+        run: cp_shares_blocks_until_they_are_written,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+    Scenario {
+        name: "clones::the_command_clones_trees",
+        run: the_command_clones_trees,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+];
 
 const MIB: u64 = 1 << 20;
 
@@ -80,6 +88,90 @@ fn cp_shares_blocks_until_they_are_written(bed: &TestBed) -> Result<()> {
     std::fs::remove_dir_all(dir.join("third"))?;
     let left = used_bytes(&dir)?;
     ensure!(left < 10 * MIB, "{left} bytes are left of nothing");
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+fn the_command_clones_trees(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("cloned", 1 << 30, &[])?;
+    volume.mount(&[])?;
+    let dir = volume.dir.clone();
+    let path = |name: &str| dir.join(name);
+    let clone = |from: &Path, to: &Path| {
+        let mut command = volume.tool("clone");
+        command.args([from, to]);
+        command
+    };
+    std::fs::create_dir_all(path("tree/deep"))?;
+    for number in 0..10u64 {
+        // None ends with a block.
+        let content = noise(number, 20 * MIB as usize + 1000 * number as usize + 7);
+        std::fs::write(path("tree").join(number.to_string()), content)?;
+    }
+    File::create(path("tree/sparse"))?.write_all_at(b"end", 50 * MIB)?;
+    let script_of_tree = "ln tree/1 tree/deep/again; ln -s ../1 tree/deep/link; mkfifo tree/pipe; \
+                          setfattr -n user.name -v value tree/2; chmod 4750 tree/3; chmod 2750 tree/deep; \
+                          touch -h -d 2001-02-03T04:05:06.789 tree/deep/link tree/4 tree/deep tree";
+    script(&dir, &[], script_of_tree)?;
+    let due = Snapshot::take(&path("tree"))?;
+    let before = used_bytes(&dir)?;
+    output(&mut clone(&path("tree"), &path("tree.clone")))?;
+    let taken = used_bytes(&dir)?.saturating_sub(before);
+    ensure!(taken < MIB, "a clone of 200 MiB takes {taken} bytes");
+    // Snapshots have inode numbers too.
+    let compare = "list() { cd $1; find . -printf '%p %y %m %n %s %T@ %l\\n' | sort; getfattr -Rh -d -m - .; }; \
+                   diff <(list tree) <(list tree.clone); diff -r --no-dereference --exclude pipe tree tree.clone";
+    script(&dir, &[], compare)?;
+    Snapshot::take(&path("tree"))?.equals(&due)?;
+
+    // A file with its last block, which is not full: nothing is written for it but metadata.
+    let written = || -> Result<u64> {
+        sync_tree(&dir)?;
+        let stats = volume.stats()?;
+        stats["data_bytes"].as_u64().context("data_bytes")
+    };
+    let before = written()?;
+    output(&mut clone(&path("tree/5"), &path("five")))?;
+    let bytes = written()? - before;
+    ensure!(bytes == 0, "{bytes} bytes of data were written for a clone");
+    script(&dir, &[], "cmp tree/5 five")?;
+
+    // What cannot be.
+    let elsewhere = bed.outside("elsewhere")?;
+    for (from, to, told) in [
+        (path("tree"), path("five"), "is there already"),
+        (
+            path("tree"),
+            path("tree/deep/new"),
+            "cannot be cloned into itself",
+        ),
+        (path("tree"), elsewhere.join("new"), "is not on the mount"),
+        (
+            elsewhere.clone(),
+            path("new"),
+            "is not on a mounted Persimmon volume",
+        ),
+    ] {
+        let refused = clone(&from, &to).output()?;
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        ensure!(
+            refused.status.code() == Some(1) && said.contains(told),
+            "{from:?} to {to:?}: {said}"
+        );
+    }
+    ensure!(!path("new").exists() && !elsewhere.join("new").exists());
+    // Nor of the volume by its image, while it is mounted.
+    let mut by_image = volume.tool("clone");
+    by_image.arg(&volume.image).args([":/tree", ":/new"]);
+    let said = by_image.output()?.stderr;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    ensure!(said.contains("name SOURCE and TARGET there"), "{said}");
+
+    volume.kill()?;
+    volume.mount(&[])?;
+    Snapshot::take(&path("tree"))?.equals(&due)?;
+    script(&dir, &[], compare)?;
     volume.unmount()?;
     volume.fsck()?;
     volume.destroy()

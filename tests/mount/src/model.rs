@@ -229,7 +229,10 @@ impl Subject for InUse {
                 nodes.insert(path, node);
             }
         }
-        Ok(Observed { nodes })
+        Ok(Observed {
+            nodes,
+            ..Observed::default()
+        })
     }
 
     fn close(self) -> Result<(), String> {

@@ -202,7 +202,7 @@ impl Cp {
 }
 
 /// Refuses a copy of something onto itself, and of a directory into itself, which would never end.
-fn check_apart(filesystem: &Filesystem, from: Ino, directory: Ino, path: &[u8]) -> Copied<()> {
+pub fn check_apart(filesystem: &Filesystem, from: Ino, directory: Ino, path: &[u8]) -> Copied<()> {
     let vfs = filesystem.vfs();
     if !path.is_empty()
         && vfs

@@ -11,16 +11,17 @@ use std::sync::Arc;
 
 use persimmon::Timestamp;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
-    XattrFlags, chmod, chownat, fstat, ftruncate, lgetxattr, linkat, llistxattr, mkdirat, mknodat,
-    openat, readlinkat, removexattr, renameat, seek, setxattr, statat, symlinkat, unlinkat,
-    utimensat,
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec,
+    Timestamps, Uid, XattrFlags, chmod, chownat, copy_file_range, fstat, ftruncate, lgetxattr,
+    linkat, llistxattr, mkdirat, mknodat, openat, readlinkat, removexattr, renameat_with, seek,
+    setxattr, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::tree::{
-    Children, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink, Tree, each_piece,
+    Children, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink, Target, Tree,
+    each_piece_not_shared,
 };
 
 /// The most that the names, or one value, of extended attributes can be.
@@ -114,7 +115,7 @@ impl HostNode {
         })
     }
 
-    fn stat(&self) -> rustix::io::Result<Stat> {
+    pub fn stat(&self) -> rustix::io::Result<Stat> {
         statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
 }
@@ -122,6 +123,8 @@ impl HostNode {
 /// The host's files, but for those that hold the volume.
 pub struct HostTree {
     volume: Vec<Identity>,
+    /// The filesystem, where others that are mounted below are left out.
+    device: Option<u64>,
 }
 
 impl HostTree {
@@ -132,6 +135,15 @@ impl HostTree {
             .filter_map(|device| statat(CWD, device, AtFlags::empty()).ok());
         HostTree {
             volume: stats.map(|stat| identity(&stat)).collect(),
+            device: None,
+        }
+    }
+
+    /// To clone on one filesystem.
+    pub fn on(device: u64) -> HostTree {
+        HostTree {
+            volume: Vec::new(),
+            device: Some(device),
         }
     }
 }
@@ -183,6 +195,11 @@ impl Tree for HostTree {
         if self.volume.contains(&identity(&stat)) {
             return Err(CopyError::one(
                 "holds the volume that it would be copied to",
+            ));
+        }
+        if self.device.is_some_and(|device| device != stat.st_dev) {
+            return Err(CopyError::one(
+                "is on another filesystem, which shares no blocks with this one; copy it, with `cp -a`",
             ));
         }
         let rdev = || {
@@ -256,6 +273,17 @@ struct HostFile {
 }
 
 impl Content for HostFile {
+    /// In one call, where the filesystem below shares blocks: nothing is read here.
+    fn share(&mut self, range: Range<u64>, with: &Target<'_>) -> Copied<u64> {
+        let Target::Host(file) = with else {
+            return Ok(0);
+        };
+        let (mut from, mut to) = (range.start, range.start);
+        let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let shared = copy_file_range(&self.file, Some(&mut from), file, Some(&mut to), len)?;
+        Ok(shared as u64)
+    }
+
     fn next_data(&mut self, at: u64) -> Copied<Option<Range<u64>>> {
         if at >= self.size {
             return Ok(None);
@@ -282,6 +310,8 @@ pub struct HostSink {
     way: Vec<OwnedFd>,
     /// Owners, device nodes and the attributes of the system are root's to set.
     privileged: bool,
+    /// What is there is filled, or replaced. If not, it is left alone, and what should have its name fails.
+    replaces: bool,
 }
 
 impl HostSink {
@@ -290,6 +320,15 @@ impl HostSink {
         HostSink {
             way: vec![top],
             privileged: rustix::process::geteuid().is_root(),
+            replaces: true,
+        }
+    }
+
+    /// The same for what must not be there yet.
+    pub fn beside_all(top: OwnedFd) -> HostSink {
+        HostSink {
+            replaces: false,
+            ..HostSink::new(top)
         }
     }
 
@@ -327,6 +366,7 @@ impl HostSink {
             there => FileType::from_raw_mode(there?.st_mode),
         };
         match (there, &entry.kind) {
+            _ if !self.replaces => Err(Errno::EXIST.into()),
             (FileType::Directory, _) => Err(CopyError::one("a directory has that name")),
             (FileType::RegularFile | FileType::Symlink, _) => Ok(()),
             (_, Kind::File { .. } | Kind::Symlink(_) | Kind::HardLink(_)) => Err(CopyError::one(
@@ -384,7 +424,10 @@ impl HostSink {
             (_, Kind::HardLink(_)) => Vec::new(),
             (Some(file), kind) => {
                 if let Kind::File { size } = kind {
-                    each_piece(content, |piece, at| Ok(file.write_all_at(piece, at)?))?;
+                    let with = Some(Target::Host(file));
+                    each_piece_not_shared(content, with, |piece, at| {
+                        Ok(file.write_all_at(piece, at)?)
+                    })?;
                     ftruncate(file, *size)?;
                 }
                 self.set_meta(file.as_fd(), entry)?
@@ -394,7 +437,12 @@ impl HostSink {
                 self.set_meta(made.as_fd(), entry)?
             }
         };
-        renameat(directory, temporary, directory, entry.name())?;
+        let flags = if self.replaces {
+            RenameFlags::empty()
+        } else {
+            RenameFlags::NOREPLACE
+        };
+        renameat_with(directory, temporary, directory, entry.name(), flags)?;
         // Of two names of one file a rename leaves both.
         if matches!(entry.kind, Kind::HardLink(_)) {
             let _ = unlinkat(directory, temporary, AtFlags::empty());
@@ -469,7 +517,8 @@ impl Sink for HostSink {
         };
         if !entry.path.is_empty() {
             match mkdirat(above, name, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
+                Ok(()) => {}
+                Err(Errno::EXIST) if self.replaces => {}
                 Err(error) => return Err(error.into()),
             }
         }

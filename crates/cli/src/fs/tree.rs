@@ -2,13 +2,15 @@
 //! and written in one place each, and every copy keeps the same.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use persimmon::internal::format::shown::shown;
-use persimmon::{FilesystemError, Timestamp};
+use persimmon::vfs::Handle;
+use persimmon::{FilesystemError, Ino, Timestamp};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -134,8 +136,20 @@ pub fn below(above: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
+/// A file that is being written.
+pub enum Target<'a> {
+    Host(&'a File),
+    /// Of the volume that is copied from, if one is.
+    Volume(Ino, Handle),
+}
+
 /// The content of a file, read from its start to its end.
 pub trait Content {
+    /// Has a file take some of a range, from its beginning, without it being read here: both have the blocks then, or where the file is
+    /// the content is copied. Tells how many bytes; 0 if it is to be read.
+    fn share(&mut self, _range: Range<u64>, _with: &Target<'_>) -> Copied<u64> {
+        Ok(0)
+    }
     /// The next range with data at or after `at`; what is between is holes.
     fn next_data(&mut self, at: u64) -> Copied<Option<Range<u64>>>;
     /// Reads some bytes at `at`: 0 where the file has become shorter.
@@ -158,12 +172,34 @@ impl Content for NoContent {
 /// Passes the data of a file to `write`, with its offsets. Tells how many bytes.
 pub fn each_piece(
     content: &mut dyn Content,
+    write: impl FnMut(&[u8], u64) -> Copied<()>,
+) -> Copied<u64> {
+    each_piece_not_shared(content, None, write)
+}
+
+/// The same of what a file cannot have without it.
+pub fn each_piece_not_shared(
+    content: &mut dyn Content,
+    with: Option<Target<'_>>,
     mut write: impl FnMut(&[u8], u64) -> Copied<()>,
 ) -> Copied<u64> {
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = Vec::new();
     let (mut at, mut copied) = (0, 0);
     while let Some(data) = content.next_data(at)? {
         at = data.start;
+        while let Some(with) = &with
+            && at < data.end
+        {
+            let shared = content.share(at..data.end, with)?;
+            if shared == 0 {
+                break;
+            }
+            at += shared;
+            copied += shared;
+        }
+        if at < data.end {
+            buffer.resize(PIECE, 0);
+        }
         while at < data.end {
             let want = (data.end - at).min(PIECE as u64) as usize;
             let got = content.read_at(buffer.get_mut(..want).unwrap_or_default(), at)?;
@@ -367,6 +403,16 @@ struct Watched<'a> {
 }
 
 impl Content for Watched<'_> {
+    fn share(&mut self, range: Range<u64>, with: &Target<'_>) -> Copied<u64> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(CopyError::Interrupted);
+        }
+        let shared = self.content.share(range.clone(), with)?;
+        self.bytes += shared;
+        self.end = self.end.max(range.start + shared);
+        Ok(shared)
+    }
+
     fn next_data(&mut self, at: u64) -> Copied<Option<Range<u64>>> {
         self.content.next_data(at)
     }

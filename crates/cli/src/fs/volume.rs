@@ -11,7 +11,8 @@ use persimmon::{
 };
 
 use super::tree::{
-    Children, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink, Tree, each_piece,
+    Children, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink, Target, Tree,
+    each_piece_not_shared,
 };
 
 /// The cookie of `..`, behind which the entries of a directory begin.
@@ -43,6 +44,16 @@ impl Drop for Open {
 }
 
 impl Content for Open {
+    fn share(&mut self, range: Range<u64>, with: &Target<'_>) -> Copied<u64> {
+        let Target::Volume(ino, handle) = *with else {
+            return Ok(0);
+        };
+        let source = (self.ino, self.handle, range.start);
+        let target = (ino, handle, range.start);
+        let len = range.end - range.start;
+        Ok(self.vfs().copy_file_range(source, target, len)?)
+    }
+
     fn next_data(&mut self, at: u64) -> Copied<Option<Range<u64>>> {
         let seek = |at, to| match self.vfs().seek(self.ino, self.handle, at, to) {
             Ok(found) => Ok(Some(found)),
@@ -275,18 +286,17 @@ impl VolumeSink {
             handle,
             size,
         };
-        let mut end = 0;
-        each_piece(content, |piece, at| {
+        let with = Target::Volume(file.ino, handle);
+        each_piece_not_shared(content, Some(with), |piece, at| {
             let (mut rest, mut at) = (piece, at);
             while !rest.is_empty() {
                 let written = vfs.write(file.ino, handle, at, rest, WriteFlags::default())?;
                 rest = rest.get(written.len..).unwrap_or_default();
                 at = written.end;
             }
-            end = at;
             Ok(())
         })?;
-        if end != size {
+        if vfs.getattr(file.ino)?.size != size {
             let set = SetAttr {
                 size: Some(size),
                 ..SetAttr::default()

@@ -58,6 +58,7 @@ struct Snapshot {
     lot_end: u64,
     inodes: u64,
     reserved_blocks: u64,
+    shared_end: u64,
 }
 
 /// How writing a checkpoint ended.
@@ -193,6 +194,7 @@ impl Checkpoints {
             lot_end: meta.numbers.recorded(),
             inodes: meta.inodes,
             reserved_blocks: meta.reserved_blocks,
+            shared_end: meta.shared_end,
         })
     }
 
@@ -415,6 +417,7 @@ impl Checkpoints {
             reserve_basis_points: self.store.reserve_basis_points,
             max_open: geometry.max_open.unwrap_or(0),
             max_active: geometry.max_active.unwrap_or(0),
+            shared_end: snapshot.shared_end,
             mat: self.store.meta().mat.chunks().to_vec(),
             zit: self.store.on_device().zit_chunks.clone(),
             overrides: self.overrides(&snapshot.zones, written),

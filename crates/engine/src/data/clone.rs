@@ -16,6 +16,9 @@ use crate::meta::{Intent, sharing};
 /// Extents of the source that one record shares.
 const EXTENTS_MAX: usize = 64;
 
+/// Blocks of an extent behind one that is copied from which on it is shared, and not copied with it.
+const SHARED_BLOCKS_MIN: u64 = 8;
+
 /// What is cloned, in bytes; each offset is the beginning of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct CloneRange {
@@ -31,6 +34,23 @@ pub struct CloneRange {
     pub len: u64,
 }
 
+/// How far a clone came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cloned {
+    /// Bytes of the range that the target has now, from its beginning.
+    pub bytes: u64,
+    /// How many behind them have to be copied before more may be cloned; those behind the range count too.
+    pub to_copy: u64,
+}
+
+impl Cloned {
+    /// All is to be copied.
+    pub const NOTHING: Cloned = Cloned {
+        bytes: 0,
+        to_copy: u64::MAX,
+    };
+}
+
 /// What is done to the next blocks of the target.
 enum Step {
     /// They become shared.
@@ -44,15 +64,14 @@ enum Step {
 }
 
 impl FileData {
-    /// Clones a range, up to the first block that has to be copied instead. Returns how many bytes the target has of it, from its beginning:
-    /// none where nothing can be cloned.
+    /// Clones a range, up to the first block that has to be copied instead.
     ///
     /// # Errors
     /// [`Error::NoSpace`]: the tree has no room. The files are changed as far as the answer says.
-    pub fn clone_range(&self, range: &CloneRange, now: Timestamp) -> Result<u64> {
+    pub fn clone_range(&self, range: &CloneRange, now: Timestamp) -> Result<Cloned> {
         self.store.check_changeable(range.to)?;
         if !self.store.has_shared_blocks() || range.len == 0 {
-            return Ok(0);
+            return Ok(Cloned::NOTHING);
         }
         let target = self.load(range.to)?;
         let cloned = if range.from == range.to {
@@ -75,7 +94,7 @@ impl FileData {
         source: &File,
         target: &File,
         now: Timestamp,
-    ) -> Result<u64> {
+    ) -> Result<Cloned> {
         if range.from < range.to {
             let of_source = self.begin_change(range.from, source)?;
             let of_target = self.begin_change(range.to, target)?;
@@ -93,7 +112,7 @@ impl FileData {
         (source, target): (&Change<'_>, &Change<'_>),
         file: &File,
         now: Timestamp,
-    ) -> Result<u64> {
+    ) -> Result<Cloned> {
         // What is staged is mapped first: the tree alone tells what there is.
         let one = range.from == range.to;
         let (_excluded, _of_source, target_size) = loop {
@@ -125,14 +144,15 @@ impl FileData {
         // A range over itself: what it puts in place of its own blocks would be gone before it is cloned.
         let apart = range.from_offset.abs_diff(range.to_offset) / BLOCK_SIZE as u64;
         if one && apart < blocks_in(len) {
-            return Ok(0);
+            return Ok(Cloned::NOTHING);
         }
         let ctime = file.lock().change_time(now);
-        let mut cloned = 0;
+        let mut cloned = Cloned::NOTHING;
         let ended = self.clone_steps(range, len, (now, ctime), &mut cloned);
         let mut staged = file.lock();
-        let size = staged.size.unwrap_or(0).max(range.to_offset + cloned);
-        if cloned > 0 {
+        let size = staged.size.unwrap_or(0);
+        let size = size.max(range.to_offset + cloned.bytes);
+        if cloned.bytes > 0 {
             staged.size = Some(size);
             staged.committed_size = size;
             staged.growth = Growth::default();
@@ -141,7 +161,7 @@ impl FileData {
             // The next call for the rest returns the error.
             return Ok(cloned);
         }
-        ended.map(|()| 0)
+        ended.map(|()| cloned)
     }
 
     /// Clones `len` bytes step by step, up to the first that have to be copied. Nothing of the files is staged, and nobody else changes them.
@@ -150,7 +170,7 @@ impl FileData {
         range: &CloneRange,
         len: u64,
         (mtime, ctime): (Timestamp, Timestamp),
-        cloned: &mut u64,
+        cloned: &mut Cloned,
     ) -> Result<()> {
         let (from, to) = (
             range.from_offset / BLOCK_SIZE as u64,
@@ -164,8 +184,10 @@ impl FileData {
             let (step, taken) = self.update::<_, Error>(Intent::Grow, |tx| {
                 let start = from + done;
                 let inode = tx.inode(range.to)?.ok_or(Error::NotFound(range.to))?;
-                if inode.flags & FLAG_PREALLOCATED != 0 {
-                    return Ok((Step::Copy, 0));
+                let source = tx.inode(range.from)?.ok_or(Error::NotFound(range.from))?;
+                // Overwriting a shared block frees nothing: the room that was promised for it would be gone.
+                if (inode.flags | source.flags) & FLAG_PREALLOCATED != 0 {
+                    return Ok((Step::Copy, u64::MAX));
                 }
                 let extents = tx.extents(range.from, start, from + blocks, extents_max)?;
                 let may_move = |mapped: &MappedExtent| {
@@ -175,7 +197,9 @@ impl FileData {
                 let to_block = to + done;
                 match &step {
                     Step::Share => {
-                        let at = tx.find(sharing::free_place)?;
+                        let Some(at) = tx.find(|meta| Ok(sharing::free_place(meta, taken)))? else {
+                            return Ok((Step::Copy, u64::MAX));
+                        };
                         tx.push(Op::Share(Share {
                             from: range.from,
                             from_block: start,
@@ -195,7 +219,7 @@ impl FileData {
                         from: to_block,
                         to: to_block + taken,
                     }),
-                    Step::Copy => return Ok((step, 0)),
+                    Step::Copy => return Ok((step, taken)),
                 }
                 let end = range.to_offset + ((done + taken) * BLOCK_SIZE as u64).min(len);
                 let set = Touch {
@@ -208,10 +232,11 @@ impl FileData {
                 Ok((step, taken))
             })?;
             if matches!(step, Step::Copy) {
+                cloned.to_copy = taken.saturating_mul(BLOCK_SIZE as u64);
                 break;
             }
             done += taken;
-            *cloned = (done * BLOCK_SIZE as u64).min(len);
+            cloned.bytes = (done * BLOCK_SIZE as u64).min(len);
             if matches!(step, Step::Map(Extent::Compressed(_))) {
                 self.placement.pack_ahead();
             }
@@ -250,6 +275,17 @@ fn next_step(
             }
             (Step::Share, to - start)
         }
-        _ => (Step::Copy, 0),
+        _ => {
+            // What is copied is written before the next is shared: so what would be shared in small pieces is copied too.
+            let mut to = to;
+            for next in extents.iter().skip(1) {
+                let is_worth = may_move(next)? && next.extent.blocks() >= SHARED_BLOCKS_MIN;
+                if next.block != to || is_worth {
+                    break;
+                }
+                to = next.end().min(end);
+            }
+            (Step::Copy, to - start)
+        }
     })
 }

@@ -36,7 +36,7 @@ use crate::placement::Placement;
 use crate::reclaim::{Demand, Reclaimer};
 use crate::space::Space;
 use crate::store::Store;
-pub use clone::CloneRange;
+pub use clone::{CloneRange, Cloned};
 use files::Files;
 pub use files::InoMap;
 use journal_inline::Compressibility;

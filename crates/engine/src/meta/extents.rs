@@ -355,6 +355,19 @@ fn blocks_of(parts: &[MappedExtent], packed: &Packed) -> u64 {
     live.min(packed.frame.blocks.into())
 }
 
+/// Makes two extents of a frame that is shown where it goes on behind the beginning of a block, and of what other versions have there. Each file
+/// has what it had.
+pub(crate) fn cut_frame(meta: &mut Meta, ino: Ino, block: u64) -> Result<()> {
+    let at = meta.versions.at(ino)?;
+    for group in groups(meta, at.ino, block, block.saturating_add(1))? {
+        let is_frame = matches!(group.shown(&at.scope), Some(Extent::Frame { .. }));
+        if is_frame && group.block < block {
+            cut(meta, at.ino, &group, block, group.end());
+        }
+    }
+    Ok(())
+}
+
 /// Moves an extent to the store of shared blocks, which has nothing there; zones count it as before. Returns by how many sectors the file grew.
 pub(crate) fn move_to_store(
     meta: &mut Meta,

@@ -48,6 +48,8 @@ pub(crate) struct Meta {
     pub(crate) inodes: u64,
     /// Blocks set aside by preallocation.
     pub(crate) reserved_blocks: u64,
+    /// Blocks of the store of shared blocks that files name, or ever named, are below this.
+    pub(crate) shared_end: u64,
     /// Compressed blocks in the tree that are still to be packed.
     pub(crate) journal_inline: JournalInline,
     /// The last record of a change that was made since the volume was opened.

@@ -1,16 +1,17 @@
 //! Sharing blocks between files: what one file has moves to the store of shared blocks, and both files name it there.
 
-use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
+use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::SHARED;
 use persimmon_format::record::Share;
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::{Ino, Key};
 
 use super::extents::{self, MappedExtent};
-use super::{Meta, references, tree};
+use super::{Meta, references};
 use crate::error::{Error, Result};
 use crate::zones::Zones;
 
-/// Blocks of the store that are left free before and behind those of a record: extents that reach beyond its range move as a whole.
+/// Blocks of the store that are left free before and behind those of a record: compressed frames that reach beyond its range move as a
+/// whole.
 const MARGIN: u64 = FRAME_BLOCKS_MAX as u64;
 
 /// Where a block of the source goes in the store.
@@ -57,23 +58,30 @@ pub(crate) fn may_move(meta: &Meta, ino: Ino, mapped: &MappedExtent) -> Result<b
     Ok(true)
 }
 
-/// A place in the store for blocks that are shared next, behind all that is there.
-pub(crate) fn free_place(meta: &Meta) -> Result<u64> {
-    let behind = Key::references(0);
-    let last = tree::floor(&meta.cache, meta.root, &behind)?;
-    let end = match last {
-        Some((key, value)) if (key.ino, key.kind) == (SHARED, KeyKind::EXTENT) => {
-            let blocks = Extent::peek_blocks(value).map_err(|e| {
-                Error::item_damaged(SHARED, format_args!("block {}: {e}", key.item))
-            })?;
-            key.item.saturating_add(blocks)
-        }
+/// Where the blocks of the store that an extent is, or names, end; 0 if it has nothing to do with the store.
+pub(crate) fn end_of(key: &Key, extent: &Extent) -> u64 {
+    match extent {
+        extent if key.ino == SHARED => key.item.saturating_add(extent.blocks()),
+        Extent::Shared { at, blocks } => at.saturating_add((*blocks).into()),
         _ => 0,
-    };
-    Ok(end.saturating_add(MARGIN))
+    }
 }
 
-/// Extents of the source that move: those in the range, and all parts of their frames.
+/// An extent was put by itself, which may be, or name, blocks of the store.
+pub(crate) fn note(meta: &mut Meta, key: &Key, extent: &Extent) {
+    meta.shared_end = meta.shared_end.max(end_of(key, extent));
+}
+
+/// A place in the store for so many blocks, behind all that files ever named there. What the store has would not tell it: files may name
+/// blocks that it has lost, and must not find others there. `None`: there is no place left.
+pub(crate) fn free_place(meta: &Meta, blocks: u64) -> Option<u64> {
+    let place = meta.shared_end.saturating_add(MARGIN);
+    let end = place.saturating_add(blocks).saturating_add(2 * MARGIN);
+    (end < FILE_BLOCKS_END).then_some(place)
+}
+
+/// What of the source moves: frames as far as they are in the range, and all parts of compressed frames that have some in it. How blocks
+/// of the source are joined to frames is not in the records: so it decides nothing.
 fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
     let mut moved: Vec<MappedExtent> = Vec::new();
     for mapped in extents::overlapping(
@@ -85,7 +93,14 @@ fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
     )? {
         match &mapped.extent {
             Extent::Shared { .. } => {}
-            Extent::Frame { .. } => moved.push(mapped),
+            Extent::Frame { .. } => {
+                let (start, end) = inside(&mapped, share);
+                moved.push(MappedExtent {
+                    block: start,
+                    version: mapped.version,
+                    extent: mapped.extent.part(start - mapped.block, end - start),
+                });
+            }
             Extent::Packed(packed) => {
                 let ino = share.from.plain();
                 moved.extend(extents::parts_of(
@@ -112,6 +127,14 @@ fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
     Ok(moved)
 }
 
+/// The blocks of an extent of the source that are in the range, which it overlaps.
+fn inside(mapped: &MappedExtent, share: &Share) -> (u64, u64) {
+    (
+        mapped.block.max(share.from_block),
+        mapped.end().min(share.source_end()),
+    )
+}
+
 /// Makes sure that [`apply`] finds all it needs in memory and intact.
 pub(crate) fn ensure(meta: &Meta, share: &Share) -> Result<()> {
     extents::ensure(meta, share.from, share.from_block, share.source_end())?;
@@ -130,9 +153,13 @@ pub(crate) fn ensure(meta: &Meta, share: &Share) -> Result<()> {
 pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i64, i64)> {
     let mut target = -extents::punch(meta, zones, share.to, share.to_block, share.target_end())?;
     let mut source = 0;
+    for end in [share.from_block, share.source_end()] {
+        extents::cut_frame(meta, share.from, end)?;
+    }
     for mapped in to_move(meta, share)? {
         let place = place_of(share, mapped.block)?;
         source += extents::move_to_store(meta, share.from, &mapped, place)?;
+        note(meta, &Key::extent(SHARED, place), &mapped.extent);
     }
     let shared = extents::overlapping(
         meta,
@@ -142,10 +169,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i6
         usize::MAX,
     )?;
     for mapped in shared {
-        let (start, end) = (
-            mapped.block.max(share.from_block),
-            mapped.end().min(share.source_end()),
-        );
+        let (start, end) = inside(&mapped, share);
         let part = mapped.extent.part(start - mapped.block, end - start);
         let Extent::Shared { at, blocks } = part else {
             continue;

@@ -4,7 +4,7 @@ use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::{Ino, Lifetime};
 
 use super::Volume;
-use crate::data::{CloneRange, Seek};
+use crate::data::{CloneRange, Cloned, Seek};
 use crate::error::Result;
 use crate::space::{Promised, SpaceReport};
 
@@ -137,8 +137,8 @@ impl Volume {
         self.engine.data.punch(ino, offset, len, now)
     }
 
-    /// Clones a range of one file into another, as far as it goes without copying. Returns how many bytes.
-    pub fn clone_range(&self, range: &CloneRange, now: Timestamp) -> Result<u64> {
+    /// Clones a range of one file into another, as far as it goes without copying.
+    pub fn clone_range(&self, range: &CloneRange, now: Timestamp) -> Result<Cloned> {
         self.engine.data.clone_range(range, now)
     }
 

@@ -116,11 +116,11 @@ impl Volume {
         scrub(&self.engine).step(cursor, blocks_max)
     }
 
-    /// Puts and deletes items as a check has planned, finishes truncations that the plan began,
-    /// and, if asked to, counts again what the checkpoint's tables claim. A checkpoint ends it.
+    /// Puts and deletes items as a check has planned, and, if asked to, counts again what the checkpoint's tables claim. Finishes the
+    /// truncations that there are then, those that the plan began among them, if the plan was not `partial`. A checkpoint ends it.
     /// Operations other than put and delete are not planned, and refused.
-    pub fn repair(&self, ops: &[Op], recount: bool) -> Result<()> {
-        Repair(&self.engine).carry_out(ops, recount)
+    pub fn repair(&self, ops: &[Op], recount: bool, partial: bool) -> Result<()> {
+        Repair(&self.engine).carry_out(ops, recount, partial)
     }
 
     /// Moves everything out of these zones; a checkpoint then resets them. What cannot be read

@@ -163,7 +163,7 @@ pub fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) 
         to_offset: to.1 as u64,
         len: len as u64,
     };
-    volume.clone_range(&range, NOW).unwrap() as usize
+    volume.clone_range(&range, NOW).unwrap().bytes as usize
 }
 
 /// Files that are changed at random, and what they should hold.

@@ -114,6 +114,7 @@ pub fn footer() -> Footer {
         reserve_basis_points: 13,
         max_open: 14,
         max_active: 15,
+        shared_end: 0,
         mat: vec![addr(16, 17), Addr::ZERO],
         zit: vec![addr(18, 19)],
         overrides: vec![(ZoneId(20), zit_entry())],

@@ -26,6 +26,7 @@ use std::ops::ControlFlow;
 
 use persimmon_device::ZonedDevice;
 use persimmon_device::image::Notice;
+use persimmon_format::zone_header::SHARED_BLOCKS;
 use persimmon_format::{Key, SubvolumeId, VersionId, shown};
 use serde::Serialize;
 
@@ -34,7 +35,7 @@ use crate::error::Result;
 use crate::finding::{
     COUNT_INODES, COUNT_RESERVED, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
     IMAGE_SUPERBLOCK, IMAGE_SUPERBLOCKS, IMAGE_TABLE, IMAGE_TRUNCATED, LOG_RECORD, MAT_LEAK,
-    Severity,
+    SHARED_END, Severity,
 };
 use crate::state::State;
 use crate::tree::CheckedTree;
@@ -338,7 +339,10 @@ fn check_content(
     }
     if lost {
         // With pages missing, what looks like an error in the rest may be right.
-        return Ok(Repairs::default());
+        return Ok(Repairs {
+            partial: true,
+            ..Repairs::default()
+        });
     }
     Ok(plan.finish(inspector, &state, ino_limit))
 }
@@ -431,5 +435,12 @@ fn check_tables(
             findings.add(rule, "footer", detail);
             plan.recount();
         }
+    }
+    let (claimed, end) = (footer.shared_end, usage.shared_end);
+    let shares = footer.features.incompatible & SHARED_BLOCKS != 0;
+    if shares && claimed < end {
+        let detail = format!("it says {claimed}, some end at {end}");
+        findings.add(&SHARED_END, "footer", detail);
+        plan.recount();
     }
 }

@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use persimmon_format::envelope::Kind;
 use persimmon_format::extent::Extent;
+use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{FrameTally, PackUnits};
 use persimmon_format::{Addr, Key, KeyKind};
 
@@ -21,6 +22,8 @@ pub(crate) struct Usage {
     frames: FrameTally,
     pub inodes: u64,
     pub reserved: u64,
+    /// Where the shared blocks that there are, or that files name, end.
+    pub shared_end: u64,
 }
 
 impl Usage {
@@ -31,6 +34,7 @@ impl Usage {
             frames: FrameTally::default(),
             inodes: 0,
             reserved: 0,
+            shared_end: 0,
         }
     }
 
@@ -40,9 +44,18 @@ impl Usage {
             KeyKind::INODE if !key.is_whiteout(value) => self.inodes += 1,
             KeyKind::EXTENT => {
                 self.data(key, value);
-                if let Ok(Extent::Reserved { blocks }) = Extent::decode(value) {
+                let Ok(extent) = Extent::decode(value) else {
+                    return;
+                };
+                if let Extent::Reserved { blocks } = extent {
                     self.reserved += u64::from(blocks);
                 }
+                let end = match extent {
+                    extent if key.ino == SHARED => key.item.saturating_add(extent.blocks()),
+                    Extent::Shared { at, blocks } => at.saturating_add(blocks.into()),
+                    _ => 0,
+                };
+                self.shared_end = self.shared_end.max(end);
             }
             _ => {}
         }

@@ -29,6 +29,9 @@ pub struct Repairs {
     pub recount: bool,
     /// Zones to move everything out of, so that their next use gives them a good header.
     pub zones: Vec<ZoneId>,
+    /// More is wrong than this puts right, the counts of shared blocks perhaps: nothing may be freed before a later plan has put right
+    /// all, for what is freed with a count that is too low is taken from other files.
+    pub partial: bool,
 }
 
 impl Repairs {
@@ -71,7 +74,7 @@ pub(crate) struct Corrections {
 impl Plan {
     pub(crate) fn put(&mut self, key: Key, value: Vec<u8>) {
         let key = key.at(VersionId(0));
-        if self.has_room() && !self.is_refused(&key) {
+        if !self.is_refused(&key) && self.takes_more(self.repairs.ops.len()) {
             self.keys.insert(key);
             self.repairs.ops.push(Op::Put { key, value });
         }
@@ -79,14 +82,14 @@ impl Plan {
 
     pub(crate) fn delete(&mut self, key: Key) {
         let key = key.at(VersionId(0));
-        if self.has_room() && !self.is_refused(&key) {
+        if !self.is_refused(&key) && self.takes_more(self.repairs.ops.len()) {
             self.deleted.insert(key);
             self.repairs.ops.push(Op::Delete { key });
         }
     }
 
     pub(crate) fn set_entry_type(&mut self, key: Key, file_type: u8) {
-        if self.types.len() < OPS_MAX {
+        if self.takes_more(self.types.len()) {
             self.types.push((key, file_type));
         }
     }
@@ -103,18 +106,20 @@ impl Plan {
         self.is_versioned && key.kind == KeyKind::EXTENT && key.ino != SHARED
     }
 
-    fn has_room(&self) -> bool {
-        self.repairs.ops.len() < OPS_MAX
+    /// Whether there is room beside so many; if not, the plan is a part of what is to be done.
+    fn takes_more(&mut self, there_are: usize) -> bool {
+        self.repairs.partial |= there_are >= OPS_MAX;
+        there_are < OPS_MAX
     }
 
     pub(crate) fn correct(&mut self, ino: Ino, change: impl FnOnce(&mut Corrections)) {
-        if self.inodes.len() < OPS_MAX {
+        if self.takes_more(self.inodes.len()) {
             change(self.inodes.entry(ino).or_default());
         }
     }
 
     pub(crate) fn stray(&mut self, ino: Ino, file_type: u8) {
-        if self.strays.len() < OPS_MAX {
+        if self.takes_more(self.strays.len()) {
             self.strays.push((ino, file_type));
         }
     }

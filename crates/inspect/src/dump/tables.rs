@@ -39,6 +39,8 @@ pub struct FooterDump {
     pub write_clock: u64,
     /// Sequence of the next zone.
     pub next_zone_sequence: u64,
+    /// Blocks of the store of shared blocks that files ever named are below this.
+    pub shared_end: u64,
     /// Reserve, 1/100 percent.
     pub reserve_basis_points: u32,
     /// Open zones, 0 for no limit.
@@ -117,6 +119,7 @@ pub(super) fn footer(inspector: &Inspector<'_>) -> Result<FooterDump> {
         reserved_blocks: footer.reserved_blocks,
         write_clock: footer.write_clock,
         next_zone_sequence: footer.next_zone_sequence,
+        shared_end: footer.shared_end,
         reserve_basis_points: footer.reserve_basis_points,
         max_open: footer.max_open,
         max_active: footer.max_active,

@@ -90,6 +90,21 @@ impl State<'_, '_> {
         Ok(difference(added, gone))
     }
 
+    /// Cuts a frame that is shown where it goes on behind the beginning of a block, and what other versions have there.
+    pub(super) fn cut_frame(&mut self, at: &At, block: u64) -> Result<()> {
+        let shown = self.shown_extents(at, block, block.saturating_add(1))?;
+        let over = shown.first_key_value();
+        if over.is_some_and(|(start, (_, extent))| {
+            *start < block && matches!(extent, Extent::Frame { .. })
+        }) {
+            let before = self.around(at.ino, block, block.saturating_add(1))?;
+            let mut after = before.clone();
+            cut(&mut after, block);
+            self.write(at.ino, &before, &after);
+        }
+        Ok(())
+    }
+
     /// Extents of all versions that have blocks of `from..to`, and those around it that may be of the same compressed frames: blocks of a
     /// frame count by what there is of all of it.
     pub(super) fn around(&self, ino: Ino, from: u64, to: u64) -> Result<Extents> {

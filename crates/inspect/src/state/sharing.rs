@@ -32,6 +32,9 @@ impl State<'_, '_> {
         let from_end = share.source_end();
         let to = (share.to_block, share.target_end());
         let mut target_grows = self.replace(&target, to, None)?;
+        for block in [share.from_block, from_end] {
+            self.cut_frame(&source, block)?;
+        }
         let source_grows = self.move_to_store(share, &source)?;
         for (block, (_, extent)) in self.shown_extents(&source, share.from_block, from_end)? {
             let start = block.max(share.from_block);
@@ -74,8 +77,8 @@ impl State<'_, '_> {
         Ok(difference(after, before))
     }
 
-    /// What of the source moves to the store: whole extents that have blocks of the range, and of a compressed frame all that there is,
-    /// which is one version's.
+    /// What of the source moves to the store: frames in the range, and of a compressed frame that has blocks there all that there is, which
+    /// is one version's.
     fn to_move(&self, share: &Share, source: &At) -> Result<Extents> {
         let mut moved = Extents::new();
         let range = (share.from_block, share.source_end());

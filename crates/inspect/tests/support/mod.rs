@@ -340,10 +340,12 @@ pub fn mend(device: &Arc<SimDevice>) -> Report {
         }
         let volume = open(device);
         let repairs = &report.repairs;
-        volume.repair(&repairs.ops, repairs.recount).unwrap();
+        volume
+            .repair(&repairs.ops, repairs.recount, repairs.partial)
+            .unwrap();
         volume.empty_zones(&repairs.zones).unwrap();
-        for ino in volume.orphans().unwrap() {
-            volume.reclaim(&[ino]).unwrap();
+        if !repairs.partial {
+            volume.reclaim(&volume.orphans().unwrap()).unwrap();
         }
         volume.step(Task::Checkpoint).unwrap();
         volume.close().unwrap();
