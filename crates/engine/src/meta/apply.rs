@@ -99,7 +99,10 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
             Op::Punch { ino, from, to } => {
                 grow(*ino, -extents::punch(meta, zones, *ino, *from, *to)?);
             }
-            Op::Touch { ino, set } => touch(meta, *ino, set)?,
+            Op::Touch { ino, set } => {
+                let more = touch(meta, *ino, set)?;
+                count_inodes(meta, more);
+            }
             Op::Share(share) => {
                 let (source, target) = sharing::apply(meta, zones, share)?;
                 grow(share.from, source);
@@ -122,7 +125,8 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
     for (ino, sectors) in grown.into_iter().filter(|(_, sectors)| *sectors != 0) {
         if let Some(mut inode) = read_inode(meta, ino)? {
             inode.sectors = inode.sectors.saturating_add_signed(sectors);
-            meta.put(&Key::inode(ino), &inode.encode())?;
+            let more = meta.put(&Key::inode(ino), &inode.encode())?;
+            count_inodes(meta, more);
         }
     }
     match meta.cache.fault() {
@@ -150,16 +154,17 @@ pub(crate) fn decode_inode(ino: Ino, bytes: &[u8]) -> Result<Inode> {
     Inode::decode(bytes).map_err(|e| Error::item_damaged(ino, e))
 }
 
-fn touch(meta: &mut Meta, ino: Ino, set: &Touch) -> Result<()> {
+/// Returns how many inodes there are more: one, if it is the first change since a snapshot was taken.
+fn touch(meta: &mut Meta, ino: Ino, set: &Touch) -> Result<i64> {
     let Some(mut inode) = read_inode(meta, ino)? else {
-        return Ok(());
+        return Ok(0);
     };
     inode.size = set.size.unwrap_or(inode.size);
     inode.mtime = set.mtime.unwrap_or(inode.mtime);
     inode.ctime = set.ctime.unwrap_or(inode.ctime);
     inode.atime = set.atime.unwrap_or(inode.atime);
     inode.mode = set.mode.unwrap_or(inode.mode);
-    meta.put(&Key::inode(ino), &inode.encode()).map(drop)
+    meta.put(&Key::inode(ino), &inode.encode())
 }
 
 /// The footer says how many there are: it may be damaged. Only `statfs` tells of it.
