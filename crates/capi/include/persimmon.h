@@ -732,6 +732,29 @@ int persimmon_rename(const struct persimmon_fs *fs, const char *from, const char
 // `fs` is a handle; the paths are strings.
 int persimmon_link(const struct persimmon_fs *fs, const char *original, const char *link);
 
+// Takes a snapshot of all files: all that was written before is in it, below `/.snapshots/` and the name. With `writable` other than 0 it
+// can be changed, without a change of anything else; otherwise never. The directory `/.snapshots` lists all. Durable with the next sync.
+//
+// # Safety
+// `fs` is a handle; `name` a string.
+int persimmon_take_snapshot(const struct persimmon_fs *fs,
+                            const char *name,
+                            int writable);
+
+// Deletes a snapshot with all that is in it. `EBUSY`: a file in it is open for writing.
+//
+// # Safety
+// `fs` is a handle; `name` a string.
+int persimmon_delete_snapshot(const struct persimmon_fs *fs, const char *name);
+
+// Gives a snapshot another name. `EEXIST`: another one has it.
+//
+// # Safety
+// `fs` is a handle; the names are strings.
+int persimmon_rename_snapshot(const struct persimmon_fs *fs,
+                              const char *name,
+                              const char *new_name);
+
 // Makes a symbolic link to `target`.
 //
 // # Safety

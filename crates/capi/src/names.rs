@@ -144,6 +144,56 @@ pub unsafe extern "C" fn persimmon_link(
     }
 }
 
+/// Takes a snapshot of all files: all that was written before is in it, below `/.snapshots/` and the name. With `writable` other than 0 it
+/// can be changed, without a change of anything else; otherwise never. The directory `/.snapshots` lists all. Durable with the next sync.
+///
+/// # Safety
+/// `fs` is a handle; `name` a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_take_snapshot(
+    fs: *const persimmon_fs,
+    name: *const c_char,
+    writable: c_int,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_path(fs, name, |fs, name| {
+            Ok(fs.take_snapshot(name, writable != 0)?)
+        })
+    }
+}
+
+/// Deletes a snapshot with all that is in it. `EBUSY`: a file in it is open for writing.
+///
+/// # Safety
+/// `fs` is a handle; `name` a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_delete_snapshot(
+    fs: *const persimmon_fs,
+    name: *const c_char,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { by_path(fs, name, |fs, name| Ok(fs.delete_snapshot(name)?)) }
+}
+
+/// Gives a snapshot another name. `EEXIST`: another one has it.
+///
+/// # Safety
+/// `fs` is a handle; the names are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_rename_snapshot(
+    fs: *const persimmon_fs,
+    name: *const c_char,
+    new_name: *const c_char,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_two_paths(fs, name, new_name, |fs, name, new_name| {
+            Ok(fs.rename_snapshot(name, new_name)?)
+        })
+    }
+}
+
 /// Makes a symbolic link to `target`.
 ///
 /// # Safety

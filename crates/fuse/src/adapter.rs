@@ -98,7 +98,7 @@ impl Adapter {
             opcode::READLINK => self.readlink(call),
             opcode::SYMLINK => self.symlink(call),
             opcode::MKNOD => self.mknod(call),
-            opcode::MKDIR => self.mkdir(call),
+            opcode::MKDIR => return self.mkdir(call, transport),
             opcode::UNLINK => self.unlink(call),
             opcode::RMDIR => self.rmdir(call),
             opcode::RENAME | opcode::RENAME2 => return self.rename(call, transport),

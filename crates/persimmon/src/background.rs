@@ -259,6 +259,10 @@ impl Background {
             // What a passing error kept from being finished, at any time.
             step_loop(&finish, stop, Task::Truncate, || TICK);
         })?;
+        let settle = Arc::clone(vfs);
+        background.spawn("snapshots", vfs, move |stop| {
+            step_loop(&settle, stop, Task::Settle, || TICK);
+        })?;
         let keep = Arc::clone(vfs);
         background.spawn("checkpoint", vfs, move |stop| {
             step_loop(&keep, stop, Task::CheckpointIfDue, || TICK);

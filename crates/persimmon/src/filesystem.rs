@@ -43,6 +43,10 @@ impl Filesystem {
         self.mounted.vfs()
     }
 
+    pub(crate) fn mounted(&self) -> &Mounted {
+        &self.mounted
+    }
+
     fn caller(&self) -> &Caller {
         self.mounted.caller()
     }

@@ -88,6 +88,7 @@ mod mounted;
 mod open_options;
 mod path;
 mod reads;
+mod snapshots;
 mod volume;
 
 /// Devices that a volume can be on: for [`Filesystem::create_on`] and [`Filesystem::open_on`], and for programs that bring one of
@@ -128,8 +129,8 @@ pub use persimmon_format::table::{Role, ZitEntry};
 pub use persimmon_format::{Addr, FormatError, PageId, ZoneId};
 pub use persimmon_vfs::{
     AccessTimes, Allocate, Attr, Caller, Clock, Compression, Error as FilesystemError, FileKind,
-    Ino, Lifetime, OnError, Options as VfsOptions, RenameMode, SeekTo, SetAttr, SetTime, StatFs,
-    Timestamp, Vfs, XattrMode,
+    Ino, Lifetime, OnError, Options as VfsOptions, RenameMode, SeekTo, SetAttr, SetTime, Snapshot,
+    StatFs, Timestamp, Vfs, XattrMode,
 };
 pub use reads::PendingRead;
 pub use volume::{Create, Options};

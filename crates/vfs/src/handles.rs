@@ -7,7 +7,7 @@ use persimmon_format::SubvolumeId;
 
 use crate::lifetimes::LifetimeHint;
 use crate::nodes::Node;
-use crate::{Error, FileKind, Handle, Ino, LockOwner, OpenFlags, Result, Vfs};
+use crate::{Error, FileKind, Handle, Ino, LockOwner, OpenFlags, Result, SNAPSHOTS, Vfs};
 
 const SHARDS: usize = 32;
 
@@ -122,6 +122,9 @@ impl Vfs {
     /// Opens a regular file (`ELOOP` for a symbolic link, `ENXIO` for other kinds, which are the
     /// kernel's to open).
     pub fn open(&self, ino: Ino, flags: OpenFlags) -> Result<Handle> {
+        if ino == SNAPSHOTS {
+            return Err(Error::IsDirectory);
+        }
         if flags.write || flags.truncate {
             self.changeable(ino)?;
         }

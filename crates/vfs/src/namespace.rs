@@ -23,7 +23,9 @@ pub(crate) fn directory(view: &View<'_>, ino: Ino) -> Result<Inode> {
 /// The directory above one: the only way there, since an inode has its parent's number without a subvolume. Above the root of a
 /// snapshot is the directory that lists them.
 pub(crate) fn parent_of(ino: Ino, dir: &Inode) -> Ino {
-    if ino.plain() == ROOT && ino.subvolume() != SubvolumeId::MAIN {
+    if ino == SNAPSHOTS {
+        ROOT
+    } else if ino.plain() == ROOT && ino.subvolume() != SubvolumeId::MAIN {
         SNAPSHOTS
     } else {
         dir.parent.of(ino.subvolume())

@@ -122,7 +122,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
     for (ino, sectors) in grown.into_iter().filter(|(_, sectors)| *sectors != 0) {
         if let Some(mut inode) = read_inode(meta, ino)? {
             inode.sectors = inode.sectors.saturating_add_signed(sectors);
-            meta.put(&Key::inode(ino), &inode.encode())?;
+            put_inode(meta, ino, &inode)?;
         }
     }
     match meta.cache.fault() {
@@ -159,7 +159,14 @@ fn touch(meta: &mut Meta, ino: Ino, set: &Touch) -> Result<()> {
     inode.ctime = set.ctime.unwrap_or(inode.ctime);
     inode.atime = set.atime.unwrap_or(inode.atime);
     inode.mode = set.mode.unwrap_or(inode.mode);
-    meta.put(&Key::inode(ino), &inode.encode()).map(drop)
+    put_inode(meta, ino, &inode)
+}
+
+/// Puts an inode that is there: it may be a version of its own then.
+fn put_inode(meta: &mut Meta, ino: Ino, inode: &Inode) -> Result<()> {
+    let more = meta.put(&Key::inode(ino), &inode.encode())?;
+    count_inodes(meta, more);
+    Ok(())
 }
 
 /// The footer says how many there are: it may be damaged. Only `statfs` tells of it.

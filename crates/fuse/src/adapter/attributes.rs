@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use persimmon_vfs::{Caller, Handle, InodeFlags, SetAttr, SetTime, Timestamp, XattrMode};
+use persimmon_vfs::{
+    Caller, Handle, InodeFlags, SNAPSHOTS, SetAttr, SetTime, Timestamp, XattrMode,
+};
 
 use super::{Adapter, author, author_by_uid, caller, done, node};
 use crate::control;
@@ -128,6 +130,8 @@ impl Adapter {
         let message = call.data().to_vec();
         self.controls.run(move || {
             let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message)));
+            // It may have taken a snapshot, of which the kernel knows nothing: it is to list them anew.
+            later.write_back(SNAPSHOTS.0);
             later.answer(answer.map(|answer| whole(&answer)));
         });
         Outcome::Later

@@ -1,6 +1,8 @@
 //! Names: looking up, making, removing, listing.
 
-use persimmon_vfs::{Error, Handle, Ino, Listing, RenameMode, Vfs};
+use std::sync::Arc;
+
+use persimmon_vfs::{Error, Handle, Ino, Listing, RenameMode, SNAPSHOTS, Vfs};
 
 use super::{Adapter, caller, done, node, open_flags, sync_parent};
 use crate::capabilities::MAX_WRITE_BYTES;
@@ -40,7 +42,8 @@ impl Adapter {
                 Err(error) => Err(error),
             },
         })?;
-        call.answer(&found.map_or_else(protocol::negative, |found| protocol::entry(&found)))
+        let absent = || protocol::negative(parent != SNAPSHOTS);
+        call.answer(&found.map_or_else(absent, |found| protocol::entry(&found)))
     }
 
     /// Not counted: the kernel forgets an inode in one go, and one without a name cannot be looked
@@ -67,7 +70,37 @@ impl Adapter {
         call.answer(&protocol::entry(&made))
     }
 
-    pub(super) fn mkdir(&self, call: &mut Call<'_>) -> Answer {
+    pub(super) fn mkdir(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
+        if node(call) != SNAPSHOTS {
+            return Outcome::Now(self.make_directory(call));
+        }
+        match self.take_snapshot(call, transport) {
+            Ok(()) => Outcome::Later,
+            Err(error) => Outcome::Now(Err(error)),
+        }
+    }
+
+    /// All that was written before is in a snapshot: what the kernel holds back too, for which it is asked first. It sends that as writes,
+    /// and all that is staged has to be written, so another thread than those that serve the kernel waits for it.
+    fn take_snapshot(&self, call: &Call<'_>, transport: &dyn Transport) -> Result<(), Errno> {
+        let (name, caller, dirsync) = (call.name()?.to_vec(), caller(call.header, 0), self.dirsync);
+        let later = transport.later_with_pages().ok_or(Errno(libc::EAGAIN))?;
+        let (door, pages) = (self.door.clone(), Arc::clone(&self.pages));
+        self.renames.run_elsewhere(move || {
+            for ino in pages.all() {
+                later.write_back(ino.0);
+            }
+            let taken = door.run("mkdir", |vfs| {
+                let taken = vfs.mkdir(&caller, SNAPSHOTS, &name, 0)?;
+                sync_parent(vfs, dirsync, SNAPSHOTS)?;
+                Ok(taken)
+            });
+            later.answer(taken.map(|taken| protocol::entry(&taken).to_vec()));
+        });
+        Ok(())
+    }
+
+    fn make_directory(&self, call: &mut Call<'_>) -> Answer {
         let mut fields = call.fields();
         let (mode, umask) = (fields.u32()?, fields.u32()?);
         let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));

@@ -118,11 +118,12 @@ pub fn entry(attr: &Attr) -> [u8; ENTRY_LEN] {
     filled.bytes
 }
 
-/// A name that does not exist, for the kernel to remember: inode number 0.
-pub fn negative() -> [u8; ENTRY_LEN] {
+/// A name that does not exist: inode number 0. The kernel is to remember it, unless others than itself may make it.
+pub fn negative(is_remembered: bool) -> [u8; ENTRY_LEN] {
+    let seconds = if is_remembered { REMEMBER.as_secs() } else { 0 };
     let mut filled = Filled::new();
     filled.u64(0).u64(0);
-    filled.u64(REMEMBER.as_secs()).u64(REMEMBER.as_secs());
+    filled.u64(seconds).u64(seconds);
     filled.bytes
 }
 

@@ -3,7 +3,7 @@
 use persimmon_format::Lifetime;
 use persimmon_vfs::{
     Allocate, Author, Error, FileLock, Handle, Ino, InodeFlags, Listing, LockKind, LockOwner, ROOT,
-    RenameMode, SeekTo, SetAttr, WriteFlags, XattrMode,
+    RenameMode, SNAPSHOTS as DIRECTORY, SeekTo, SetAttr, SubvolumeId, WriteFlags, XattrMode,
 };
 
 use crate::world::{Dimension, Growth, READ_WRITE, Request, World};
@@ -22,7 +22,7 @@ macro_rules! requests {
 }
 
 pub static DIMENSIONS: &[Dimension] = &[
-    ENTRIES, ATTRIBUTES, DEPTH, EXTENTS, DATA, HOLES, LINKS, ORPHANS, HANDLES, LOCKS,
+    ENTRIES, ATTRIBUTES, DEPTH, EXTENTS, DATA, HOLES, LINKS, ORPHANS, HANDLES, LOCKS, SNAPSHOTS,
 ];
 
 /// What a request answers does not matter here.
@@ -394,5 +394,35 @@ const LOCKS: Dimension = Dimension {
         "test_lock" Flat |w, n| done(w.vfs.test_lock(it(w), &lock(3, n / 2)).unwrap());
         "flock" Flat |w, _| w.vfs.flock(it(w), LockOwner(1), LockKind::Read, false).unwrap();
         "release_locks" Flat |w, _| w.vfs.release_locks(it(w), LockOwner(1));
+    },
+};
+
+/// Each has a change of its own: of a file, whose versions lie side by side in the tree.
+const SNAPSHOTS: Dimension = Dimension {
+    name: "snapshots",
+    sizes: &[10, 100],
+    make: |w, n| {
+        let it = w.file(ROOT, "it");
+        for at in 0..n {
+            w.write(it, at * BLOCK, &[1; BLOCK as usize]);
+            w.vfs.take_snapshot(&name(at), true).unwrap();
+        }
+    },
+    requests: requests! {
+        "snapshots" Flat |w, n| assert_eq!(w.vfs.snapshots().len() as u64, n);
+        "snapshot_named" Flat |w, n| done(w.vfs.snapshot_named(&name(n / 2)).unwrap());
+        "lookup:a snapshot" Flat |w, n| done(w.vfs.lookup(DIRECTORY, &name(n / 2)).unwrap());
+        "readdir:snapshots" Flat |w, _| {
+            w.vfs.readdir(DIRECTORY, NONE, 0, &mut |_| Listing::More).unwrap();
+        };
+        "getattr:in a snapshot" Linear |w, _| done(w.vfs.getattr(it(w).of(SubvolumeId(1))).unwrap());
+        "read:in a snapshot" Linear |w, _| {
+            done(w.vfs.read(it(w).of(SubvolumeId(5)), NONE, 0, &mut [0; 4096]).unwrap());
+        };
+        "take_snapshot" Linear |w, n| done(w.vfs.take_snapshot(&name(n), true).unwrap());
+        "rename_snapshot" Flat |w, n| {
+            w.vfs.rename_snapshot(&name(n), b"renamed", RenameMode::Replace).unwrap();
+        };
+        "delete_snapshot" Linear |w, _| w.vfs.delete_snapshot(&name(3)).unwrap();
     },
 };

@@ -50,4 +50,5 @@ measured! {
     many_files_without_a_name "orphans",
     many_open_files "handles",
     many_locks_on_a_file "locks",
+    many_snapshots "snapshots",
 }
