@@ -274,7 +274,9 @@ fn both_have_the_same_items_of_all_versions() {
             }
             let crashed = Arc::new(device.persisted(seed * 100 + round));
             assert_same_items(&crashed);
-            assert_sound(&report(&crashed, true));
+            // A crash may have torn a summary that was on its way: that is a warning.
+            let found = report(&crashed, true);
+            assert!(found.is_clean(), "{:#?}", found.findings);
         }
         settle(&world.volume);
         world.volume.close().unwrap();
