@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use persimmon_engine::{CloneRange, Error, Options, Progress, Task, Volume};
-use persimmon_format::inode::ROOT;
-use persimmon_format::{BLOCK_SIZE, Compression, Ino, Key, SubvolumeId};
+use persimmon_format::inode::{ROOT, SHARED};
+use persimmon_format::record::Op;
+use persimmon_format::{BLOCK_SIZE, Compression, Ino, Key, KeyKind, SubvolumeId};
 use persimmon_inspect::Inspector;
 use persimmon_inspect::dump::{Dump, Target, dump, item_text};
 use persimmon_sim::{SimConfig, SimDevice};
@@ -348,4 +349,111 @@ fn clones_into_what_a_snapshot_has() {
         assert_same_items(&image);
         assert_sound(&report(&image, true));
     }
+}
+
+/// A repair changes what the main subvolume shows, and the snapshot stays as it was, wrong or not.
+#[test]
+fn a_repair_leaves_snapshots_alone() {
+    let device = fresh();
+    let volume = open(&device);
+    let file = add(&volume, ROOT, "file", FILE);
+    add(&volume, ROOT, "other", FILE);
+    add_xattr(&volume, file, "user.a", b"value");
+    volume.write(file, 0, &content(1, 9000), now(1)).unwrap();
+    volume.take_snapshot(MAIN, b"before", true, now(2)).unwrap();
+    let of_snapshot = |volume: &Volume| {
+        let mut items = Vec::new();
+        let scanned = volume.view::<_, Error>(|view| {
+            items.clear();
+            let first = Key::inode(ROOT.of(SubvolumeId(1)));
+            view.scan(first, |key, value| {
+                // Extents may be cut: what is read is compared.
+                if key.kind != KeyKind::EXTENT {
+                    items.push((key, value.to_vec()));
+                }
+                Ok(std::ops::ControlFlow::Continue(()))
+            })
+        });
+        scanned.unwrap();
+        let mut bytes = vec![0; 10_000];
+        let len = volume.read(file.of(SubvolumeId(1)), 0, &mut bytes);
+        bytes.truncate(len.unwrap());
+        (items, bytes)
+    };
+    let before = of_snapshot(&volume);
+    assert!(before.0.len() > 5 && before.1 == content(1, 9000));
+    change(&volume, |tx| {
+        // A wrong count, an entry with another type, an attribute under another name's hash, and data past the end.
+        let mut inode = tx.inode(file)?.unwrap();
+        (inode.nlink, inode.size) = (7, 4000);
+        tx.put_inode(file, &inode);
+        let name = |name: &[u8]| persimmon_format::name::first_item(tx.key(), name);
+        let entry = Key::new(ROOT, KeyKind::DIR_ENTRY, name(b"other"));
+        let xattr = Key::new(file, KeyKind::XATTR, name(b"user.a"));
+        let mut value = tx.get(&entry)?.unwrap().to_vec();
+        value[8] = 10;
+        tx.put(entry, value);
+        let value = tx.get(&xattr)?.unwrap().to_vec();
+        tx.delete(xattr);
+        tx.put(Key::new(file, KeyKind::XATTR, 77), value);
+        Ok(())
+    });
+    volume.step(Task::Checkpoint).unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    let mut found = numbers(&report(&device, true));
+    found.sort_unstable();
+    assert_eq!(found, [516, 524, 605, 621]);
+    let mended = support::mend(&device);
+    assert_eq!(mended.findings, []);
+    let volume = open(&device);
+    assert!(of_snapshot(&volume) == before);
+    assert_eq!(volume.attr(file).unwrap().unwrap().nlink, 1);
+}
+
+/// What is lost of shared blocks stays so: a repair that put parts of extents would have other versions show something else.
+#[test]
+fn a_repair_puts_no_extents_of_files() {
+    let device = fresh();
+    let volume = open(&device);
+    let [one, other] = ["one", "other"].map(|name| add(&volume, ROOT, name, FILE));
+    let bytes = content(3, 30 * BLOCK_SIZE);
+    volume.write(one, 0, &bytes, now(1)).unwrap();
+    volume.sync_file(one).unwrap();
+    let range = CloneRange {
+        from: one,
+        from_offset: 0,
+        to: other,
+        to_offset: 0,
+        len: 20 * BLOCK,
+    };
+    volume.clone_range(&range, now(2)).unwrap();
+    volume.take_snapshot(MAIN, b"before", true, now(3)).unwrap();
+    change(&volume, |tx| {
+        let mut first = None;
+        tx.scan(Key::extent(SHARED, 0), |key, _| {
+            first = Some(key);
+            Ok(std::ops::ControlFlow::Break(()))
+        })?;
+        tx.delete(first.unwrap());
+        Ok(())
+    });
+    volume.step(Task::Checkpoint).unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    let found = report(&device, true);
+    let missing: Vec<_> = { found.findings.iter() }
+        .filter(|f| f.number == 532)
+        .collect();
+    assert_eq!(missing.len(), 2, "{:#?}", found.findings);
+    assert!(missing.iter().all(|f| f.repair.contains("snapshots")));
+    let is_extent = |op: &Op| match op {
+        Op::Put { key, .. } | Op::Delete { key } => {
+            key.kind == KeyKind::EXTENT && key.ino != SHARED
+        }
+        _ => true,
+    };
+    assert!(!found.repairs.ops.iter().any(is_extent));
+    let mended = support::mend(&device);
+    assert_eq!(numbers(&mended), [532, 532]);
 }
