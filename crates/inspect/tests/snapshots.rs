@@ -5,10 +5,12 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use persimmon_engine::{CloneRange, Error, Options, Progress, Task, Volume};
 use persimmon_format::inode::{ROOT, SHARED};
+use persimmon_format::name::{DirEntry, first_item};
 use persimmon_format::record::Op;
 use persimmon_format::{BLOCK_SIZE, Compression, Ino, Key, KeyKind, SubvolumeId};
 use persimmon_inspect::Inspector;
@@ -221,6 +223,50 @@ impl World {
         self.directories.retain(|ino| ino.subvolume() != id);
     }
 
+    /// Has the main subvolume be as a snapshot was, and keeps what it was as another one.
+    fn roll_back(mut self, device: &Arc<SimDevice>) -> World {
+        let Some((id, _)) = self.snapshots.first().copied() else {
+            return self;
+        };
+        self.volume.close().unwrap();
+        drop(self.volume);
+        self.volume = open(device);
+        self.made += 1;
+        let keep = format!("kept {}", self.made);
+        let keep = (self.dice.roll(2) == 0).then_some(keep.as_bytes());
+        self.volume.roll_back(id, keep, now(7)).unwrap();
+        let known: Vec<_> = self.snapshots.iter().map(|(id, _)| *id).collect();
+        let kept = self.volume.snapshots();
+        let kept = kept.iter().filter(|kept| !known.contains(&kept.id));
+        self.snapshots.extend(kept.map(|kept| (kept.id, false)));
+        self.files.retain(|(ino, ..)| ino.subvolume() != MAIN);
+        self.directories.retain(|ino| ino.subvolume() != MAIN);
+        self.directories.insert(0, ROOT);
+        let mut entries = Vec::new();
+        let scanned = self.volume.view::<_, Error>(|view| {
+            entries.clear();
+            view.scan(Key::inode(ROOT), |key, value| {
+                if key.kind == KeyKind::DIR_ENTRY {
+                    let entry = DirEntry::decode(value).unwrap();
+                    let name = String::from_utf8(entry.name.to_vec()).unwrap();
+                    entries.push((entry.ino, key.ino, name, entry.file_type));
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+        });
+        scanned.unwrap();
+        for (ino, directory, name, file_type) in entries {
+            match file_type {
+                4 => self.directories.push(ino),
+                _ => self.files.push((ino, directory, name)),
+            }
+        }
+        for _ in 0..3 {
+            self.make();
+        }
+        self
+    }
+
     fn step(&mut self) {
         match self.dice.roll(34) {
             0..=11 => self.write(),
@@ -272,6 +318,9 @@ fn both_have_the_same_items_of_all_versions() {
         for round in 0..6 {
             for _ in 0..40 {
                 world.step();
+            }
+            if round % 3 == 2 {
+                world = world.roll_back(&device);
             }
             let crashed = Arc::new(device.persisted(seed * 100 + round));
             assert_same_items(&crashed);
@@ -371,7 +420,7 @@ fn a_repair_leaves_snapshots_alone() {
                 if key.kind != KeyKind::EXTENT {
                     items.push((key, value.to_vec()));
                 }
-                Ok(std::ops::ControlFlow::Continue(()))
+                Ok(ControlFlow::Continue(()))
             })
         });
         scanned.unwrap();
@@ -387,7 +436,7 @@ fn a_repair_leaves_snapshots_alone() {
         let mut inode = tx.inode(file)?.unwrap();
         (inode.nlink, inode.size) = (7, 4000);
         tx.put_inode(file, &inode);
-        let name = |name: &[u8]| persimmon_format::name::first_item(tx.key(), name);
+        let name = |name: &[u8]| first_item(tx.key(), name);
         let entry = Key::new(ROOT, KeyKind::DIR_ENTRY, name(b"other"));
         let xattr = Key::new(file, KeyKind::XATTR, name(b"user.a"));
         let mut value = tx.get(&entry)?.unwrap().to_vec();
@@ -433,7 +482,7 @@ fn a_repair_puts_no_extents_of_files() {
         let mut first = None;
         tx.scan(Key::extent(SHARED, 0), |key, _| {
             first = Some(key);
-            Ok(std::ops::ControlFlow::Break(()))
+            Ok(ControlFlow::Break(()))
         })?;
         tx.delete(first.unwrap());
         Ok(())
