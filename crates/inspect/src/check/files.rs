@@ -136,7 +136,15 @@ impl Context<'_, '_> {
         {
             let scope = self.state.versions().scope(owner);
             let (owner, item) = ((owner, &*scope), (key, value));
-            stored.layers.item(self.table, owner, item, self.findings);
+            let (state, scope, ino) = (self.state, owner.1, key.ino);
+            let is_freed = || {
+                let orphan = Key::new(Key::GLOBAL, KeyKind::ORPHAN, ino.0);
+                let shown = state.shown(scope, &orphan);
+                shown.is_some_and(|(_, value)| !orphan.is_whiteout(&value))
+            };
+            stored
+                .layers
+                .item(self.table, owner, item, is_freed, self.findings);
         }
         match key.kind {
             KeyKind::ORPHAN | KeyKind::TRUNCATION if key.ino == Key::GLOBAL => {}
@@ -156,6 +164,12 @@ impl Context<'_, '_> {
             KeyKind::XATTR | KeyKind::DIR_ENTRY => {}
             _ => self.findings.add(&ITEM_KEY, item(key), ""),
         }
+    }
+
+    fn is_whited_out(&self, ino: Ino) -> bool {
+        let key = Key::inode(ino);
+        let shown = self.state.shown(&self.scope, &key);
+        shown.is_some_and(|(_, value)| key.is_whiteout(&value))
     }
 
     /// Whether an item is of a version that it can be of; told if not.
@@ -221,6 +235,8 @@ impl Context<'_, '_> {
     /// An item that belongs to no inode.
     fn global(&mut self, key: &Key, value: &[u8]) {
         match key.kind {
+            // Of an inode that a snapshot has, what is freed last is what remains: its record, and perhaps some items.
+            KeyKind::ORPHAN if self.is_whited_out(Ino(key.item)) => {}
             KeyKind::ORPHAN => self.names.orphans.push(key.item),
             KeyKind::TRUNCATION if value.len() == 8 => self.truncations.push(key.item),
             KeyKind::TRUNCATION => {

@@ -313,6 +313,7 @@ impl Layers {
         table: &Table,
         (owner, scope): (VersionId, &Scope),
         (key, value): (&Key, &[u8]),
+        is_freed: impl FnOnce() -> bool,
         findings: &mut Findings,
     ) {
         let place = key.at(VersionId(0));
@@ -333,6 +334,7 @@ impl Layers {
             && is_settled
             && !is_whiteout
             && !shows(&self.inode, |number| scope.shows(number))
+            && !is_freed()
             && self.told.insert((ITEM_OWNER.number, owner))
         {
             let place = format!("inode {}", self.ino);
