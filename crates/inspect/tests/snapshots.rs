@@ -506,3 +506,50 @@ fn a_repair_puts_no_extents_of_files() {
     let mended = support::mend(&device);
     assert_eq!(numbers(&mended), [532, 532]);
 }
+
+/// What subvolumes there are, and an inode as each of them has it.
+#[test]
+fn dumps_tell_of_snapshots() {
+    let device = fresh();
+    let volume = open(&device);
+    let file = add(&volume, ROOT, "file", FILE);
+    let main_alone = Inspector::open(&*device).unwrap();
+    let subvolumes = |inspector: &Inspector<'_>| {
+        let words = ["subvolumes"];
+        let target = Target::parse(inspector, &words).unwrap();
+        match dump(inspector, &target).unwrap() {
+            Dump::Subvolumes(rows) => rows,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(subvolumes(&main_alone).len(), 1);
+    volume.write(file, 0, &content(1, 5000), now(1)).unwrap();
+    volume.take_snapshot(MAIN, b"one", true, now(2)).unwrap();
+    volume.truncate(file, 0, now(3)).unwrap();
+    volume.take_snapshot(MAIN, b"two", false, now(4)).unwrap();
+    volume.sync().unwrap();
+    let inspector = Inspector::open(&*device).unwrap();
+    let rows = subvolumes(&inspector);
+    let told: Vec<_> = { rows.iter() }
+        .map(|row| {
+            (
+                row.subvolume,
+                row.name.as_str(),
+                row.read_only,
+                &row.parents[..],
+            )
+        })
+        .collect();
+    assert_eq!(told[0], (0, "", false, &[1, 0][..]));
+    assert_eq!(told[1], (1, "one", true, &[][..]));
+    assert_eq!(told[2], (2, "two", false, &[1, 0][..]));
+    for (words, size) in [("/file", 0), ("16@1", 5000), ("16@2", 0), ("16@0", 0)] {
+        let target = Target::parse(&inspector, &["inode", words]).unwrap();
+        let Dump::Inode(inode) = dump(&inspector, &target).unwrap() else {
+            panic!("no inode")
+        };
+        assert_eq!((inode.ino, inode.size), (file.0, size), "{words}");
+    }
+    let target = Target::parse(&inspector, &["inode", "16@9"]).unwrap();
+    assert!(dump(&inspector, &target).is_err());
+}
