@@ -166,10 +166,8 @@ impl Context<'_, '_> {
         }
     }
 
-    fn is_whited_out(&self, ino: Ino) -> bool {
-        let key = Key::inode(ino);
-        let shown = self.state.shown(&self.scope, &key);
-        shown.is_some_and(|(_, value)| key.is_whiteout(&value))
+    fn is_freed(&self, ino: Ino) -> bool {
+        !self.table.is_plain && self.state.shown(&self.scope, &Key::inode(ino)).is_none()
     }
 
     /// Whether an item is of a version that it can be of; told if not.
@@ -235,8 +233,8 @@ impl Context<'_, '_> {
     /// An item that belongs to no inode.
     fn global(&mut self, key: &Key, value: &[u8]) {
         match key.kind {
-            // Of an inode that a snapshot has, what is freed last is what remains: its record, and perhaps some items.
-            KeyKind::ORPHAN if self.is_whited_out(Ino(key.item)) => {}
+            // Of an inode that a snapshot has, or had, the record is what goes last.
+            KeyKind::ORPHAN if self.is_freed(Ino(key.item)) => {}
             KeyKind::ORPHAN => self.names.orphans.push(key.item),
             KeyKind::TRUNCATION if value.len() == 8 => self.truncations.push(key.item),
             KeyKind::TRUNCATION => {
