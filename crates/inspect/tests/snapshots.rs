@@ -5,11 +5,14 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use persimmon_engine::{CloneRange, Error, Options, Progress, Task, Volume};
-use persimmon_format::inode::ROOT;
-use persimmon_format::{BLOCK_SIZE, Compression, Ino, Key, SubvolumeId};
+use persimmon_format::inode::{ROOT, SHARED};
+use persimmon_format::name::{DirEntry, first_item};
+use persimmon_format::record::Op;
+use persimmon_format::{BLOCK_SIZE, Compression, Ino, Key, KeyKind, SubvolumeId};
 use persimmon_inspect::Inspector;
 use persimmon_inspect::dump::{Dump, Target, dump, item_text};
 use persimmon_sim::{SimConfig, SimDevice};
@@ -220,6 +223,50 @@ impl World {
         self.directories.retain(|ino| ino.subvolume() != id);
     }
 
+    /// Has the main subvolume be as a snapshot was, and keeps what it was as another one.
+    fn roll_back(mut self, device: &Arc<SimDevice>) -> World {
+        let Some((id, _)) = self.snapshots.first().copied() else {
+            return self;
+        };
+        self.volume.close().unwrap();
+        drop(self.volume);
+        self.volume = open(device);
+        self.made += 1;
+        let keep = format!("kept {}", self.made);
+        let keep = (self.dice.roll(2) == 0).then_some(keep.as_bytes());
+        self.volume.roll_back(id, keep, now(7)).unwrap();
+        let known: Vec<_> = self.snapshots.iter().map(|(id, _)| *id).collect();
+        let kept = self.volume.snapshots();
+        let kept = kept.iter().filter(|kept| !known.contains(&kept.id));
+        self.snapshots.extend(kept.map(|kept| (kept.id, false)));
+        self.files.retain(|(ino, ..)| ino.subvolume() != MAIN);
+        self.directories.retain(|ino| ino.subvolume() != MAIN);
+        self.directories.insert(0, ROOT);
+        let mut entries = Vec::new();
+        let scanned = self.volume.view::<_, Error>(|view| {
+            entries.clear();
+            view.scan(Key::inode(ROOT), |key, value| {
+                if key.kind == KeyKind::DIR_ENTRY {
+                    let entry = DirEntry::decode(value).unwrap();
+                    let name = String::from_utf8(entry.name.to_vec()).unwrap();
+                    entries.push((entry.ino, key.ino, name, entry.file_type));
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+        });
+        scanned.unwrap();
+        for (ino, directory, name, file_type) in entries {
+            match file_type {
+                4 => self.directories.push(ino),
+                _ => self.files.push((ino, directory, name)),
+            }
+        }
+        for _ in 0..3 {
+            self.make();
+        }
+        self
+    }
+
     fn step(&mut self) {
         match self.dice.roll(34) {
             0..=11 => self.write(),
@@ -271,6 +318,9 @@ fn both_have_the_same_items_of_all_versions() {
         for round in 0..6 {
             for _ in 0..40 {
                 world.step();
+            }
+            if round % 3 == 2 {
+                world = world.roll_back(&device);
             }
             let crashed = Arc::new(device.persisted(seed * 100 + round));
             assert_same_items(&crashed);
@@ -348,4 +398,158 @@ fn clones_into_what_a_snapshot_has() {
         assert_same_items(&image);
         assert_sound(&report(&image, true));
     }
+}
+
+/// A repair changes what the main subvolume shows, and the snapshot stays as it was, wrong or not.
+#[test]
+fn a_repair_leaves_snapshots_alone() {
+    let device = fresh();
+    let volume = open(&device);
+    let file = add(&volume, ROOT, "file", FILE);
+    add(&volume, ROOT, "other", FILE);
+    add_xattr(&volume, file, "user.a", b"value");
+    volume.write(file, 0, &content(1, 9000), now(1)).unwrap();
+    volume.take_snapshot(MAIN, b"before", true, now(2)).unwrap();
+    let of_snapshot = |volume: &Volume| {
+        let mut items = Vec::new();
+        let scanned = volume.view::<_, Error>(|view| {
+            items.clear();
+            let first = Key::inode(ROOT.of(SubvolumeId(1)));
+            view.scan(first, |key, value| {
+                // Extents may be cut: what is read is compared.
+                if key.kind != KeyKind::EXTENT {
+                    items.push((key, value.to_vec()));
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+        });
+        scanned.unwrap();
+        let mut bytes = vec![0; 10_000];
+        let len = volume.read(file.of(SubvolumeId(1)), 0, &mut bytes);
+        bytes.truncate(len.unwrap());
+        (items, bytes)
+    };
+    let before = of_snapshot(&volume);
+    assert!(before.0.len() > 5 && before.1 == content(1, 9000));
+    change(&volume, |tx| {
+        // A wrong count, an entry with another type, an attribute under another name's hash, and data past the end.
+        let mut inode = tx.inode(file)?.unwrap();
+        (inode.nlink, inode.size) = (7, 4000);
+        tx.put_inode(file, &inode);
+        let name = |name: &[u8]| first_item(tx.key(), name);
+        let entry = Key::new(ROOT, KeyKind::DIR_ENTRY, name(b"other"));
+        let xattr = Key::new(file, KeyKind::XATTR, name(b"user.a"));
+        let mut value = tx.get(&entry)?.unwrap().to_vec();
+        value[8] = 10;
+        tx.put(entry, value);
+        let value = tx.get(&xattr)?.unwrap().to_vec();
+        tx.delete(xattr);
+        tx.put(Key::new(file, KeyKind::XATTR, 77), value);
+        Ok(())
+    });
+    volume.step(Task::Checkpoint).unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    let mut found = numbers(&report(&device, true));
+    found.sort_unstable();
+    assert_eq!(found, [516, 524, 605, 621]);
+    let mended = support::mend(&device);
+    assert_eq!(mended.findings, []);
+    let volume = open(&device);
+    assert!(of_snapshot(&volume) == before);
+    assert_eq!(volume.attr(file).unwrap().unwrap().nlink, 1);
+}
+
+/// What is lost of shared blocks stays so: a repair that put parts of extents would have other versions show something else.
+#[test]
+fn a_repair_puts_no_extents_of_files() {
+    let device = fresh();
+    let volume = open(&device);
+    let [one, other] = ["one", "other"].map(|name| add(&volume, ROOT, name, FILE));
+    let bytes = content(3, 30 * BLOCK_SIZE);
+    volume.write(one, 0, &bytes, now(1)).unwrap();
+    volume.sync_file(one).unwrap();
+    let range = CloneRange {
+        from: one,
+        from_offset: 0,
+        to: other,
+        to_offset: 0,
+        len: 20 * BLOCK,
+    };
+    volume.clone_range(&range, now(2)).unwrap();
+    volume.take_snapshot(MAIN, b"before", true, now(3)).unwrap();
+    change(&volume, |tx| {
+        let mut first = None;
+        tx.scan(Key::extent(SHARED, 0), |key, _| {
+            first = Some(key);
+            Ok(ControlFlow::Break(()))
+        })?;
+        tx.delete(first.unwrap());
+        Ok(())
+    });
+    volume.step(Task::Checkpoint).unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    let found = report(&device, true);
+    let missing: Vec<_> = { found.findings.iter() }
+        .filter(|f| f.number == 532)
+        .collect();
+    assert_eq!(missing.len(), 2, "{:#?}", found.findings);
+    assert!(missing.iter().all(|f| f.repair.contains("snapshots")));
+    let is_extent = |op: &Op| match op {
+        Op::Put { key, .. } | Op::Delete { key } => {
+            key.kind == KeyKind::EXTENT && key.ino != SHARED
+        }
+        _ => true,
+    };
+    assert!(!found.repairs.ops.iter().any(is_extent));
+    let mended = support::mend(&device);
+    assert_eq!(numbers(&mended), [532, 532]);
+}
+
+/// What subvolumes there are, and an inode as each of them has it.
+#[test]
+fn dumps_tell_of_snapshots() {
+    let device = fresh();
+    let volume = open(&device);
+    let file = add(&volume, ROOT, "file", FILE);
+    let main_alone = Inspector::open(&*device).unwrap();
+    let subvolumes = |inspector: &Inspector<'_>| {
+        let words = ["subvolumes"];
+        let target = Target::parse(inspector, &words).unwrap();
+        match dump(inspector, &target).unwrap() {
+            Dump::Subvolumes(rows) => rows,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(subvolumes(&main_alone).len(), 1);
+    volume.write(file, 0, &content(1, 5000), now(1)).unwrap();
+    volume.take_snapshot(MAIN, b"one", true, now(2)).unwrap();
+    volume.truncate(file, 0, now(3)).unwrap();
+    volume.take_snapshot(MAIN, b"two", false, now(4)).unwrap();
+    volume.sync().unwrap();
+    let inspector = Inspector::open(&*device).unwrap();
+    let rows = subvolumes(&inspector);
+    let told: Vec<_> = { rows.iter() }
+        .map(|row| {
+            (
+                row.subvolume,
+                row.name.as_str(),
+                row.read_only,
+                &row.parents[..],
+            )
+        })
+        .collect();
+    assert_eq!(told[0], (0, "", false, &[1, 0][..]));
+    assert_eq!(told[1], (1, "one", true, &[][..]));
+    assert_eq!(told[2], (2, "two", false, &[1, 0][..]));
+    for (words, size) in [("/file", 0), ("16@1", 5000), ("16@2", 0), ("16@0", 0)] {
+        let target = Target::parse(&inspector, &["inode", words]).unwrap();
+        let Dump::Inode(inode) = dump(&inspector, &target).unwrap() else {
+            panic!("no inode")
+        };
+        assert_eq!((inode.ino, inode.size), (file.0, size), "{words}");
+    }
+    let target = Target::parse(&inspector, &["inode", "16@9"]).unwrap();
+    assert!(dump(&inspector, &target).is_err());
 }

@@ -173,7 +173,11 @@ impl Context<'_, '_> {
     /// Whether an item is of a version that it can be of; told if not.
     fn has_possible_version(&mut self, key: &Key) -> bool {
         let number = key.version;
-        if key.is_unversioned() && number == VersionId(0) || self.table.owner(number).is_some() {
+        let is_possible = match key.is_unversioned() {
+            true => number == VersionId(0),
+            false => self.table.owner(number).is_some(),
+        };
+        if is_possible {
             return true;
         }
         match self.table.has_feature {
