@@ -4,6 +4,7 @@
 use crate::codec::{Put, Reader};
 use crate::gate::Features;
 use crate::table::{Role, ZitEntry};
+use crate::zone_header::{PROPERTIES, Properties};
 use crate::{Addr, Lsn, PageId, Result, ZoneId};
 
 const WHAT: &str = "checkpoint footer";
@@ -59,6 +60,8 @@ pub struct Footer {
     pub max_open: u32,
     /// The same for active zones.
     pub max_active: u32,
+    /// With the feature [`PROPERTIES`]: what users may have changed since the volume was made.
+    pub properties: Option<Properties>,
     /// Where each MAT chunk is; [`Addr::ZERO`] for a chunk without a used entry.
     pub mat: Vec<Addr>,
     /// Where each ZIT chunk is.
@@ -124,6 +127,9 @@ impl Footer {
         out.put_u32(self.reserve_basis_points);
         out.put_u32(self.max_open);
         out.put_u32(self.max_active);
+        if let Some(properties) = &self.properties {
+            properties.put(&mut out);
+        }
         for chunks in [&self.mat, &self.zit] {
             out.put_u32(chunks.len() as u32);
             for addr in chunks {
@@ -164,6 +170,10 @@ impl Footer {
         let reserve_basis_points = r.u32()?;
         let max_open = r.u32()?;
         let max_active = r.u32()?;
+        let properties = match features.incompatible & PROPERTIES {
+            0 => None,
+            _ => Some(Properties::read(&mut r)?),
+        };
         let mat = chunks(&mut r)?;
         let zit = chunks(&mut r)?;
         let count = r.u32()?;
@@ -197,6 +207,7 @@ impl Footer {
             reserve_basis_points,
             max_open,
             max_active,
+            properties,
             mat,
             zit,
             overrides,

@@ -27,6 +27,7 @@ pub const SUMMARY_PLACE: u32 = 40;
 pub fn identity() -> VolumeIdentity {
     VolumeIdentity {
         uuid: std::array::from_fn(|i| 0x10 + i as u8),
+        visible_uuid: std::array::from_fn(|i| 0x10 + i as u8),
         secret: std::array::from_fn(|i| 0x80 + i as u8),
         label: "päckchen".into(),
         incompatible: REQUIRED,
@@ -114,6 +115,7 @@ pub fn footer() -> Footer {
         reserve_basis_points: 13,
         max_open: 14,
         max_active: 15,
+        properties: None,
         mat: vec![addr(16, 17), Addr::ZERO],
         zit: vec![addr(18, 19)],
         overrides: vec![(ZoneId(20), zit_entry())],
