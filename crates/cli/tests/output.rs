@@ -71,6 +71,29 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
             .concat(),
         ),
         ("stats", with_json(&["stats", "img"])),
+        (
+            "grow",
+            vec![
+                (Works, vec!["grow", "img"]),
+                (Works, vec!["grow", "img", "--json"]),
+            ],
+        ),
+        (
+            "label",
+            [
+                with_json(&["label", "img"]),
+                vec![(Works, vec!["label", "img", "x"])],
+            ]
+            .concat(),
+        ),
+        (
+            "uuid",
+            [
+                with_json(&["uuid", "img"]),
+                vec![(Works, vec!["uuid", "img", "new", "--json"])],
+            ]
+            .concat(),
+        ),
         ("clean", vec![(Tells, vec!["clean", "--help"])]),
         ("tune", vec![(Tells, vec!["tune", "--help"])]),
         ("trace", vec![(Tells, vec!["trace", "--help"])]),
