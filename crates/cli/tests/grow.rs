@@ -120,7 +120,7 @@ fn what_cannot_be_is_refused_and_nothing_changed() {
     place.refused(
         &["grow", "a.img", "--size", "1000T"],
         1,
-        &["this image can have"],
+        &["an image can have"],
     );
     place.refused(&["grow", "a.img", "--size", "-1"], 2, &["size"]);
     place.refused(&["grow", "nothing.img"], 1, &["nothing.img"]);

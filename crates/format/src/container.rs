@@ -113,7 +113,7 @@ pub struct Layout {
     pub zone_stride: u64,
     /// One past the last zone: copy 2 of the superblock.
     pub end: u64,
-    /// One past the second table and the empty bytes behind it.
+    /// One past the tables there and the empty bytes behind them.
     pub total: u64,
 }
 
@@ -230,19 +230,26 @@ impl ContainerGeometry {
             None => (TABLE + table_bytes)
                 .max(head)
                 .next_multiple_of(DATA_ALIGN_BYTES),
-            Some(data) if data < TABLE + table_bytes => {
-                return bad("the table of zones has no room for more in front of the first zone");
+            Some(data) if !(DATA_ALIGN_BYTES..=DATA_MAX).contains(&data) => {
+                return bad("the first zone is where no container has it");
             }
-            Some(data) if data > DATA_MAX || data % DATA_ALIGN_BYTES != 0 => {
+            Some(data) if data % DATA_ALIGN_BYTES != 0 => {
                 return bad("the first zone is where no container has it");
             }
             Some(data) => data,
         };
         let end = data + zones;
         let second_table = end + BLOCK;
-        let total = (second_table + table_bytes + TAIL_BYTES).next_multiple_of(DATA_ALIGN_BYTES);
+        let after = second_table + table_bytes;
+        // What has grown beyond the room in front of its first zone has both at its end.
+        let (first_table, after) = if TABLE + table_bytes <= data {
+            (TABLE, after)
+        } else {
+            (after, after + table_bytes)
+        };
+        let total = (after + TAIL_BYTES).next_multiple_of(DATA_ALIGN_BYTES);
         Ok(Layout {
-            tables: [TABLE, second_table],
+            tables: [first_table, second_table],
             table_bytes,
             data,
             zone_stride,

@@ -63,8 +63,12 @@ fn a_grown_volume_is_mended_with_all_its_zones() {
     let device = grown();
     let mut fs = Fs::again(Arc::clone(&device), 6);
     let files = fs.fill_at("after", 6, 60);
-    for (_, _, ino) in files {
-        fs.write(ino, 0, &[5; 100_000]);
+    for (at, (_, _, ino)) in files.into_iter().enumerate() {
+        let bytes = fs.bytes(270_000);
+        fs.write(ino, 0, &bytes);
+        if at % 20 == 0 {
+            fs.checkpoint();
+        }
     }
     fs.checkpoint();
     assert!(fs.zones(Role::Data).iter().any(|zone| zone.0 >= BEFORE));

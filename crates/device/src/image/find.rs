@@ -194,7 +194,8 @@ fn copy_at(host: &dyn Host, place: u64, length: u64) -> Result<Option<Superblock
 /// least, so what follows copy 2 is no more than this part of the device.
 fn near_end(length: u64) -> impl Iterator<Item = u64> {
     let cells = length / DATA_ALIGN_BYTES * container::CELL_BYTES as u64;
-    let behind = (cells + container::TAIL_BYTES).div_ceil(DATA_ALIGN_BYTES) + 2;
+    // Both tables, if it has grown.
+    let behind = (2 * cells + container::TAIL_BYTES).div_ceil(DATA_ALIGN_BYTES) + 2;
     let last = length / DATA_ALIGN_BYTES;
     (last.saturating_sub(behind)..=last)
         .rev()

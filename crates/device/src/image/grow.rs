@@ -1,9 +1,9 @@
 //! Making an image larger by whole zones.
 //!
-//! All that is there stays where it is: the first table gets longer into the room in front of the first zone, and the
-//! second one and the last copy of the superblock move behind the new zones. Both tables are complete in their new
-//! places before the first copy of the superblock, which decides, says that they are there. So an interrupted growth
-//! leaves the image as it was, or grown.
+//! All zones that are there stay where they are. The first table gets longer into the room in front of the first zone; where that
+//! is too short, it moves behind the second one, which moves behind the new zones with the last copy of the superblock.
+//! Both tables are complete in their new places before the first copy of the superblock, which decides, says that
+//! they are there. So an interrupted growth leaves the image as it was, or grown.
 
 use std::io;
 use std::path::Path;
@@ -79,8 +79,7 @@ impl ImageDevice {
         loop {
             let too_many = || {
                 refuse(format!(
-                    "{bytes} bytes are {zones} zones of {stride} bytes, and this image can have {}",
-                    most_zones(&superblock)
+                    "{bytes} bytes are {zones} zones of {stride} bytes, and an image can have {ZONE_COUNT_MAX}"
                 ))
             };
             let Some(zone_count) = u32::try_from(zones).ok().filter(|n| *n <= ZONE_COUNT_MAX)
@@ -109,6 +108,12 @@ impl ImageDevice {
         let before = self.superblock.lock().clone();
         let fail = |error: &ContainerError| open_error(&self.path, &error.to_string());
         let (superblock, layout) = superblock_of(&before, zone_count).map_err(|e| fail(&e))?;
+        if layout.tables[0] > layout.data && layout.end < self.layout.total {
+            // Neither is written where the other still is.
+            let least = (self.layout.total - self.layout.end).div_ceil(self.layout.zone_stride);
+            let message = format!("so large an image can grow by {least} zones at least");
+            return Err(open_error(&self.path, &message));
+        }
         let written = write_grown(&*self.host, (&before, &self.layout), (&superblock, &layout));
         written.map_err(|error| match error {
             NotGrown::Host(error) if is_full(&error) => DeviceError::HostFull,
@@ -156,19 +161,6 @@ fn superblock_of(
     Ok((superblock, layout))
 }
 
-/// Zones that a container can have which was made like this one: its first table ends before its first zone.
-fn most_zones(superblock: &Superblock) -> u32 {
-    let (mut fits, mut too_many) = (superblock.geometry.zone_count, ZONE_COUNT_MAX + 1);
-    while too_many - fits > 1 {
-        let middle = fits + (too_many - fits) / 2;
-        match superblock_of(superblock, middle) {
-            Ok(_) => fits = middle,
-            Err(_) => too_many = middle,
-        }
-    }
-    fits
-}
-
 /// Why an image is as it was.
 enum NotGrown {
     Host(io::Error),
@@ -200,9 +192,13 @@ fn write_grown(
     } else {
         zero(host, new.end.max(old.total), new.total)?;
     }
-    // Of more than 8,191 zones they may overlap, where few are added. What an interruption leaves of the old one is
-    // found damaged then, and written anew from the first table.
-    copy(host, old.tables[1], new.tables[1], old.table_bytes)?;
+    // Of more than 8,191 zones the second ones may overlap, where few are added. What an interruption leaves of the old
+    // one is found damaged then, and written anew from the first table.
+    for (from, to) in old.tables.into_iter().zip(new.tables) {
+        if from != to {
+            copy(host, from, to, old.table_bytes)?;
+        }
+    }
     let seed = superblock.table_seed;
     let zones = before.geometry.zone_count..superblock.geometry.zone_count;
     Table::write_unused_of(host, new, zones, seed)?;

@@ -71,7 +71,14 @@ fn superblock_golden_bytes_of_a_grown_container() {
     assert_eq!(Superblock::decode(&block), Ok(grown.clone()));
     assert!(!grown.is_of_same(&superblock()));
     // Its first zone is behind the table, at a whole MiB, and where a container can have it.
-    for data in [0, 64 << 10, (9 << 20) + 4096, 600 << 20, u64::MAX - 4095] {
+    for data in [
+        0,
+        64 << 10,
+        1 << 19,
+        (9 << 20) + 4096,
+        600 << 20,
+        u64::MAX - 4095,
+    ] {
         let mut bad = block;
         bad[160..168].copy_from_slice(&data.to_le_bytes());
         let checksum = superblock_checksum(&bad);
@@ -82,6 +89,23 @@ fn superblock_golden_bytes_of_a_grown_container() {
             "{data}: {decoded:?}"
         );
     }
+}
+
+/// Where the first table has no room in front of the first zone, it is behind the second one.
+#[test]
+fn a_container_may_have_both_tables_at_its_end() {
+    let grown = |zone_count| {
+        let geometry = ContainerGeometry {
+            zone_count,
+            ..superblock().geometry
+        };
+        geometry.layout_from(Some(1 << 20)).unwrap()
+    };
+    assert_eq!(grown(7680).tables, [TABLE, grown(7680).end + 4096]);
+    let layout = grown(7681);
+    let end = layout.end + 4096;
+    assert_eq!(layout.tables, [end + layout.table_bytes, end]);
+    assert!(layout.tables[0] + layout.table_bytes + TAIL_BYTES <= layout.total);
 }
 
 const GOLDEN_SUPERBLOCK_CHECKSUM: u64 = 0x4c7b_f8d1_0043_8728;

@@ -14,9 +14,8 @@ use super::{Random, filled, geometry};
 use crate::{Buffer, Command, CreateOptions, DeviceError, ZoneId, ZoneState, ZonedDevice};
 
 const BEFORE: u32 = 5;
-const AFTER: u32 = 9;
 /// Bytes of the host.
-const LENGTH: u64 = 16 << 20;
+const LENGTH: u64 = 9 << 30;
 
 fn small() -> ImageGeometry {
     ImageGeometry {
@@ -134,18 +133,28 @@ fn check(device: &ImageDevice) {
 /// At every write and every sync of a growth the power is cut, and each sector written since the last sync is old or new.
 #[test]
 fn a_growth_that_is_cut_off_leaves_the_image_as_it_was_or_grown() {
+    cut_off(9, 8);
+}
+
+/// The same where the first table moves to the end.
+#[test]
+fn a_growth_beyond_the_first_table_may_be_cut_off() {
+    cut_off(7_700, 3);
+}
+
+fn cut_off(all: u32, seeds: u64) {
     let host = used();
-    let mut sizes = [0, 0];
+    let mut sizes = [0u64, 0];
     for calls in 0.. {
-        let done = (0..8u64).map(|seed| {
+        let done = (0..seeds).map(|seed| {
             let cutting = Cutting {
                 host: host.after_power_cut(|versions| versions - 1),
                 calls_left: Arc::new(AtomicU32::new(u32::MAX)),
             };
             let device = open(cutting.clone()).unwrap().unwrap();
             cutting.calls_left.store(calls, Ordering::Relaxed);
-            let grown = device.grown(AFTER);
-            let mut random = Random(seed + 8 * u64::from(calls));
+            let grown = device.grown(all);
+            let mut random = Random(seed + seeds * u64::from(calls));
             let choose = |versions: usize| match seed {
                 0 => 0,
                 1 => versions - 1,
@@ -155,24 +164,24 @@ fn a_growth_that_is_cut_off_leaves_the_image_as_it_was_or_grown() {
             let device = open(after.clone()).unwrap().unwrap();
             check(&device);
             let count = device.geometry().zone_count;
-            assert!(count == BEFORE || count == AFTER, "{count}");
-            assert!(grown.is_err() || count == AFTER);
-            sizes[usize::from(count == AFTER)] += 1;
+            assert!(count == BEFORE || count == all, "{count}");
+            assert!(grown.is_err() || count == all);
+            sizes[usize::from(count == all)] += 1;
             // What was interrupted can be done again, and the new zones be written.
             let device = if count == BEFORE {
-                device.grown(AFTER).unwrap()
+                device.grown(all).unwrap()
             } else {
                 device
             };
             check(&device);
-            for zone in BEFORE..AFTER {
+            for zone in [BEFORE, all - 1] {
                 write(&device, zone, 0, zone as u8).unwrap();
             }
             device.flush().unwrap();
             drop(device);
             let device = open(after.after_power_cut(|_| 0)).unwrap().unwrap();
             assert!(device.notices().is_empty(), "{:?}", device.notices());
-            for zone in BEFORE..AFTER {
+            for zone in [BEFORE, all - 1] {
                 assert_eq!(device.read(ZoneId(zone), 0, 1).unwrap()[0], zone as u8);
             }
             grown.is_ok()
@@ -181,7 +190,7 @@ fn a_growth_that_is_cut_off_leaves_the_image_as_it_was_or_grown() {
             break;
         }
     }
-    assert!(sizes.iter().all(|count| *count > 8), "{sizes:?}");
+    assert!(sizes.iter().all(|count| *count > seeds), "{sizes:?}");
 }
 
 fn create(path: &Path, zone_count: u32) {
@@ -217,9 +226,9 @@ fn an_image_file_takes_as_many_zones_as_fit_and_no_fewer_than_it_has() {
         assert_eq!((growth.zones, growth.zones_before), (5, 5), "{size:?}");
     }
     assert!(message(grow(Some(total - 1))).contains("cannot be made smaller"));
-    for size in [1 << 40, 1 << 52, u64::MAX] {
+    for size in [1 << 44, 1 << 52, u64::MAX] {
         let message = message(grow(Some(size)));
-        assert!(message.contains("this image can have 7680"), "{message}");
+        assert!(message.contains("an image can have 4194304"), "{message}");
     }
     assert!(std::fs::read(&path).unwrap() == before);
     // The file was made longer already.
@@ -248,6 +257,42 @@ fn an_image_file_takes_as_many_zones_as_fit_and_no_fewer_than_it_has() {
     let device = ImageDevice::open(&path, &options).unwrap();
     assert_eq!(device.geometry().zone_count, planned.zones);
     assert_eq!(device.read(ZoneId(planned.zones - 1), 0, 1).unwrap()[0], 9);
+}
+
+/// One that was made small has room for the records of 7,680 zones in front of the first.
+#[test]
+fn an_image_grows_beyond_the_room_for_its_first_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    let options = OpenOptions::default();
+    create(&path, 5);
+    let open = || ImageDevice::open(&path, &options).unwrap();
+    for (zones, tables_at_end) in [(7_680, false), (7_681, true), (20_000, true)] {
+        let device = open().grown(zones).unwrap();
+        let layout = device.layout;
+        assert_eq!(layout.tables[0] > layout.end, tables_at_end);
+        assert!(layout.tables[1] > layout.end && layout.data == 1 << 20);
+        write(&device, zones - 1, 0, 9).unwrap();
+        device.flush().unwrap();
+        drop(device);
+        // Found from the start, and from the end.
+        for wiped in [false, true] {
+            if wiped {
+                let file = File::options().write(true).open(&path).unwrap();
+                file.write_all_at(&vec![0; 64 << 10], 0).unwrap();
+            }
+            let device = open();
+            assert_eq!(device.geometry().zone_count, zones);
+            assert_eq!(device.notices().is_empty(), !wiped);
+            assert_eq!(device.read(ZoneId(1), 0, 1).unwrap()[0], 7);
+            assert_eq!(device.read(ZoneId(zones - 1), 0, 1).unwrap()[0], 9);
+        }
+    }
+    // Neither table is written over where it is.
+    let refused = open().grown(20_001).err().unwrap().to_string();
+    assert!(refused.contains("by 3 zones at least"), "{refused}");
+    assert!(open().notices().is_empty());
+    assert_eq!(open().grown(20_003).unwrap().geometry.zone_count, 20_003);
 }
 
 /// The tables of the largest images are longer than a zone, so that the new one overlaps the old one.
