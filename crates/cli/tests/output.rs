@@ -23,6 +23,9 @@ enum Kind {
 
 use Kind::{Tells, Works};
 
+/// A UUID, in place of `new`, which is a file here.
+const UUID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
+
 /// Each command with arguments that make it say something where nothing is mounted. Those that need a mount say
 /// their help here, and the rest in tests/mount.
 fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
@@ -90,7 +93,7 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
             "uuid",
             [
                 with_json(&["uuid", "img"]),
-                vec![(Works, vec!["uuid", "img", "new", "--json"])],
+                vec![(Works, vec!["uuid", "img", UUID, "--json"])],
             ]
             .concat(),
         ),
