@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::media::Media;
 use crate::meta::versions::Versions;
-use crate::meta::{Meta, extents, sharing};
+use crate::meta::{Meta, extents, mapping, sharing};
 use crate::options::Options;
 use crate::recovery::check_counters;
 use crate::zones::Stream;
@@ -109,7 +109,7 @@ impl Rebuild {
                     meta.versions.change(&key, Some(value))?;
                 }
                 if let Some(extent) = extent.as_ref().filter(|_| !replaced) {
-                    extents::count_in(meta, &store.zones, extent, beside);
+                    mapping::count_in(meta, &store.zones, extent, beside);
                     sharing::note(meta, &key, extent);
                 }
                 Ok(())

@@ -12,7 +12,7 @@ use persimmon_device::{FirstZones, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::footer::Footer;
 use persimmon_format::log::{BODY_LEN, LogState};
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{SNAPSHOTS, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, Lsn};
 
 mod arrival;
@@ -221,10 +221,6 @@ fn open_as_reported(
         are_counted,
         mat_lost: mat_chunks_lost > 0,
     };
-    let mut versions_lost = 0;
-    if identity.incompatible & SNAPSHOTS != 0 {
-        versions_lost = records::read_versions(&target, &media, &mut meta)?;
-    }
     let replayed = replay_records(&replay, &footer, &arrival, &target, &mut meta)
         .map_err(log_lost(&media, report))?;
     let (last, tail_cut) = (replayed.last, replayed.left_out.of_newest);
@@ -272,7 +268,7 @@ fn open_as_reported(
         zones_failed: zones_failed(&found),
         mat_chunks_lost,
         zit_chunks_lost,
-        changes_lost: replayed.changes_lost + versions_lost,
+        changes_lost: replayed.changes_lost,
         opening: replay.opening,
         last,
     };

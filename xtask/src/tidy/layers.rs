@@ -75,6 +75,8 @@ const ENGINE: &[&str] = &[
     // Changes in their order, and the content of files.
     "history",
     "data",
+    // Subvolumes: what changes which versions they show.
+    "snapshots",
     // All of it put together; how that begins, and what is done to the whole.
     "engine",
     "empty",

@@ -6,7 +6,7 @@ use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
 use super::versions::Versions;
-use super::{Meta, extents, settle, sharing};
+use super::{Meta, extents, mapping, settle, sharing};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, panic_if};
 use crate::zones::Zones;
@@ -24,16 +24,16 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
             Op::Delete { key } => meta.ensure_around(key)?,
             Op::Map { ino, block, extent } => {
                 ensure_inode(*ino)?;
-                extents::ensure_map(meta, *ino, *block, extent)?;
+                mapping::ensure_map(meta, *ino, *block, extent)?;
             }
             Op::Splice { ino, block, .. } => {
                 ensure_inode(*ino)?;
-                extents::ensure(meta, *ino, *block, block.saturating_add(1))?;
+                mapping::ensure(meta, *ino, *block, block.saturating_add(1))?;
                 inline(meta, *ino, *block)?;
             }
             Op::Punch { ino, from, to } => {
                 ensure_inode(*ino)?;
-                extents::ensure(meta, *ino, *from, *to)?;
+                mapping::ensure(meta, *ino, *from, *to)?;
             }
             Op::Touch { ino, .. } => ensure_inode(*ino)?,
             Op::Share(share) => {
@@ -46,7 +46,7 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
                 ino,
                 block,
                 extent,
-            } => extents::ensure_map_exactly(meta, *ino, *version, *block, extent)?,
+            } => mapping::ensure_map_exactly(meta, *ino, *version, *block, extent)?,
             Op::Settle(settle) => settle::ensure(meta, settle)?,
             Op::Lot { .. } => {}
         }
@@ -84,7 +84,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 }
             }
             Op::Map { ino, block, extent } => {
-                grow(*ino, extents::map(meta, zones, *ino, *block, extent)?);
+                grow(*ino, mapping::map(meta, zones, *ino, *block, extent)?);
             }
             Op::Splice {
                 ino,
@@ -94,10 +94,10 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
             } => {
                 let content = inline(meta, *ino, *block)?;
                 let extent = Extent::spliced(content, (*at).into(), bytes);
-                grow(*ino, extents::map(meta, zones, *ino, *block, &extent)?);
+                grow(*ino, mapping::map(meta, zones, *ino, *block, &extent)?);
             }
             Op::Punch { ino, from, to } => {
-                grow(*ino, -extents::punch(meta, zones, *ino, *from, *to)?);
+                grow(*ino, -mapping::punch(meta, zones, *ino, *from, *to)?);
             }
             Op::Touch { ino, set } => touch(meta, *ino, set)?,
             Op::Share(share) => {
@@ -110,7 +110,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 ino,
                 block,
                 extent,
-            } => extents::map_exactly(meta, zones, *ino, *version, *block, extent)?,
+            } => mapping::map_exactly(meta, zones, *ino, *version, *block, extent)?,
             Op::Settle(settle) => {
                 let gone = settle::apply(meta, zones, settle)?;
                 count_inodes(meta, -gone);

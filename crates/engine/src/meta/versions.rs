@@ -408,11 +408,7 @@ impl Edit {
                         return true;
                     }
                 }
-                [child] => {
-                    if self.absorb(number, *child) {
-                        return true;
-                    }
-                }
+                [child] if self.absorb(number, *child) => return true,
                 _ => {}
             }
         }
