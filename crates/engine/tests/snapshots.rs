@@ -226,6 +226,115 @@ fn a_writable_snapshot_goes_its_own_way_and_the_main_one_can_go_back() {
     check_counts(&volume);
 }
 
+/// A full volume with snapshots refuses writes, and nothing else: what was acknowledged is written, files and snapshots can be deleted, and then
+/// there is room again.
+#[test]
+fn a_full_volume_gets_its_room_back() {
+    let shapes = [
+        SimConfig::new(60, 128).capacity(120),
+        SimConfig::new(40, 512),
+        SimConfig::new(24, 4096),
+    ];
+    for (seed, shape) in shapes.into_iter().enumerate() {
+        for compression in [Compression::None, Compression::Lz4] {
+            fill_and_delete(seed as u64, shape.clone(), compression);
+        }
+    }
+}
+
+fn fill_and_delete(seed: u64, shape: SimConfig, compression: Compression) {
+    let device = fresh(shape);
+    let volume = open(&device, compression);
+    let mut rng = StdRng::seed_from_u64(seed);
+    let total = volume.space().total_bytes / BLOCK as u64;
+    let files: Vec<Ino> = (0..12).map(|_| create(&volume).unwrap()).collect();
+    let each = (total * 6 / 10 / files.len() as u64) as usize;
+    let background = |volume: &Volume| {
+        for task in [
+            Task::CheckpointIfDue,
+            Task::CleanIfDue,
+            Task::FreeIfDue,
+            Task::Reset,
+        ] {
+            while matches!(volume.step(task), Ok(Progress::Worked)) {}
+        }
+    };
+    for ino in &files {
+        for block in (0..each).step_by(32) {
+            write(
+                &volume,
+                *ino,
+                block * BLOCK,
+                &noise(block as u64, 32 * BLOCK),
+            );
+            background(&volume);
+        }
+    }
+    volume.sync().unwrap();
+    let mut ids = Vec::new();
+    let mut refused = 0;
+    for number in 0..6 {
+        let name = format!("{number}");
+        match volume.take_snapshot(MAIN, name.as_bytes(), true, NOW) {
+            Ok(id) => ids.push(id),
+            Err(Error::NoSpace) => {}
+            Err(error) => panic!("{error}"),
+        }
+        // Small pieces and large ones, until there is no room.
+        for _ in 0..each {
+            let ino = files[rng.random_range(0..files.len())];
+            let (at, len) = (
+                rng.random_range(0..each),
+                [1, 1, 20][rng.random_range(0..3)],
+            );
+            let offset = (at * BLOCK) as u64;
+            match volume.write(ino, offset, &noise(at as u64, len * BLOCK), NOW) {
+                Ok(_) => {}
+                Err(Error::NoSpace) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+            background(&volume);
+        }
+        volume.sync().unwrap();
+        check_stored(&volume);
+    }
+    assert!(refused > 0);
+    for ino in &files {
+        volume
+            .update::<_, Error>(Intent::Shrink, |tx| {
+                let mut inode = tx.inode(*ino)?.unwrap();
+                inode.nlink = 0;
+                tx.put_inode(*ino, &inode);
+                tx.put(Key::orphan(*ino), Vec::new());
+                Ok(())
+            })
+            .unwrap();
+        volume.reclaim(&[*ino]).unwrap();
+        background(&volume);
+    }
+    volume.sync().unwrap();
+    check_stored(&volume);
+    for id in ids {
+        volume.delete_snapshot(id).unwrap();
+        settle(&volume);
+        background(&volume);
+    }
+    volume.sync().unwrap();
+    assert_eq!(valid_blocks(&volume), 0);
+    let ino = create(&volume).unwrap();
+    for block in (0..total as usize / 2).step_by(32) {
+        write(
+            &volume,
+            ino,
+            block * BLOCK,
+            &noise(block as u64, 32 * BLOCK),
+        );
+        background(&volume);
+    }
+    volume.sync().unwrap();
+    volume.close().unwrap();
+}
+
 /// What all subvolumes should show: files, by plain number.
 type Files = BTreeMap<Ino, Vec<u8>>;
 
