@@ -147,6 +147,9 @@ pub(crate) fn overlapping(
 }
 
 fn shown_at(meta: &Meta, at: &At, from: u64, to: u64, limit: usize) -> Result<Vec<MappedExtent>> {
+    if meta.versions.is_plain() {
+        return all_of_one(meta, at.ino, from, to, limit);
+    }
     some_of(meta, at.ino, from, to, limit, |mut group| {
         let at = group
             .versions
@@ -154,6 +157,44 @@ fn shown_at(meta: &Meta, at: &At, from: u64, to: u64, limit: usize) -> Result<Ve
             .rposition(|(version, _)| at.scope.shows(*version))?;
         Some(group.versions.swap_remove(at))
     })
+}
+
+/// The same where there is one version: each file block has one extent at most.
+fn all_of_one(
+    meta: &Meta,
+    ino: Ino,
+    from: u64,
+    to: u64,
+    limit: usize,
+) -> Result<Vec<MappedExtent>> {
+    let mut extents: Vec<MappedExtent> = Vec::new();
+    if from >= to {
+        return Ok(extents);
+    }
+    let start = Key::extent(ino, from);
+    if let Some((key, value)) = tree::floor(&meta.cache, meta.root, &start)?
+        && key.ino == ino
+        && key.kind == KeyKind::EXTENT
+        && key.item < from
+    {
+        let mapped = decode(&key, value)?;
+        if mapped.end() > from {
+            extents.push(mapped);
+        }
+    }
+    for item in tree::range(&meta.cache, meta.root, start..Key::extent(ino, to)) {
+        if extents.len() >= limit {
+            break;
+        }
+        let (key, value) = item?;
+        let mapped = decode(&key, value)?;
+        let before = extents.last();
+        if before.is_some_and(|before| mapped.block < before.end()) {
+            return Err(Error::item_damaged(ino, "overlapping extents"));
+        }
+        extents.push(mapped);
+    }
+    Ok(extents)
 }
 
 /// Extents that a subvolume owns of an inode, whether or not it shows them.
