@@ -68,15 +68,16 @@ impl Engine {
         let take = || self.snapshots.take(of, name, is_read_only, now);
         let id = self.data.take(of, take)?;
         if !is_read_only {
-            self.data.find_truncations()?;
+            self.data.find_inherited_truncations(id)?;
         }
         Ok(id)
     }
 
     /// Deletes a snapshot, and what is staged of it.
     pub(crate) fn delete_snapshot(&self, id: SubvolumeId) -> Result<()> {
+        let subvolume = self.data.close_subvolume(id)?;
         self.snapshots.delete(id)?;
-        self.data.forget_subvolume(id);
+        drop(subvolume);
         Ok(())
     }
 

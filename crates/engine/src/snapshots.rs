@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::Timestamp;
+use persimmon_format::inode::{SHARED, Timestamp};
 use persimmon_format::packed::{FrameTally, PackUnits};
 use persimmon_format::record::Op;
 use persimmon_format::version::{Subvolume, Version, is_snapshot_name};
@@ -14,15 +14,13 @@ use persimmon_sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
 use crate::history::History;
+use crate::meta::settle::{self, Place};
 use crate::meta::versions::Edit;
-use crate::meta::{Intent, Transaction, changes, settle};
+use crate::meta::{Intent, Meta, Transaction, changes};
 use crate::store::{Store, Walked};
 
 /// Items of all kinds that are under an inode.
-const ALL_ITEMS: ((KeyKind, u64), (KeyKind, u64)) = ((KeyKind::INODE, 0), (KeyKind::REFERENCES, 0));
-/// Items looked at in one hold of the lock.
-const SCANNED_MAX: usize = 1024;
-
+const ALL_ITEMS: (Place, Place) = ((KeyKind::INODE, 0), (KeyKind::REFERENCES, 0));
 /// See the module.
 pub(crate) struct Snapshots {
     store: Arc<Store>,
@@ -40,6 +38,12 @@ struct Settling {
     /// As it was when this began: if it changed, all begins anew.
     version: Version,
     stage: Stage,
+}
+
+impl Settling {
+    fn is_current(&self, meta: &Meta) -> bool {
+        meta.versions.version(self.number).as_ref() == Some(&self.version)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,6 +204,9 @@ impl Snapshots {
     }
 
     /// Removes some of what deleted snapshots alone held. False if nothing is left.
+    ///
+    /// The table may change at any time, when another snapshot is deleted: what is settled then is no version any more, or owns more. So
+    /// each look and each record asks first whether it is what it was ([`Settling::is_current`]).
     pub(crate) fn settle_some(&self) -> Result<bool> {
         let Some(settling) = self.settling() else {
             return Ok(false);
@@ -239,7 +246,7 @@ impl Snapshots {
     fn next_entry(&self, number: VersionId, from: Bound<Key>) -> Result<Option<Key>> {
         self.store.view(|view| {
             let owned = view.find(|meta| {
-                let at = meta.versions.at_version(Key::GLOBAL, number);
+                let at = meta.versions.at_version(Key::GLOBAL, number)?;
                 Ok(at.scope.owned().to_vec())
             })?;
             for (first, last) in owned {
@@ -263,11 +270,11 @@ impl Snapshots {
     }
 
     /// Settles one inode that a version changed.
-    fn settle_changed(&self, settling: &Settling, from: Bound<Key>) -> Result<Stage> {
+    fn settle_changed(&self, settling: &Settling, from_entry: Bound<Key>) -> Result<Stage> {
         let Settling {
             number, version, ..
         } = settling;
-        let Some(entry) = self.next_entry(*number, from)? else {
+        let Some(entry) = self.next_entry(*number, from_entry)? else {
             return Ok(if version.is_discarded {
                 Stage::Made(Ino(version.first_ino))
             } else {
@@ -275,23 +282,31 @@ impl Snapshots {
             });
         };
         let ino = Ino(entry.item);
-        let changed = self.store.view::<_, Error>(|view| {
+        // Only a damaged tree has others.
+        let is_inode = ino == ino.plain() && ino != SHARED;
+        let parts = self.store.view::<_, Error>(|view| {
             view.find(|meta| {
-                let at = meta.versions.at_version(ino, *number);
+                if !settling.is_current(meta) || !is_inode {
+                    return Ok(Vec::new());
+                }
+                let at = meta.versions.at_version(ino, *number)?;
                 let is_gone = version.is_discarded || !meta.is_there(&at)?;
                 let changes = changes::known(meta, &entry)?;
-                Ok((!is_gone).then_some(changes))
-            })
-        })?;
-        match &changed {
-            None => self.settle_inode(*number, ino, ALL_ITEMS.0, ALL_ITEMS.1)?,
-            Some(changes) => {
-                self.settle_inode(*number, ino, (KeyKind::INODE, 0), (KeyKind::INODE, 1))?;
-                for range in changes.ranges() {
+                let inode = ((KeyKind::INODE, 0), (KeyKind::INODE, 1));
+                let ranges = changes.ranges().iter().map(|range| {
                     let end = range.last.checked_add(1);
                     let end = end.map_or((KeyKind(range.kind.0 + 1), 0), |end| (range.kind, end));
-                    self.settle_inode(*number, ino, (range.kind, range.first), end)?;
-                }
+                    ((range.kind, range.first), end)
+                });
+                Ok(match is_gone {
+                    true => vec![ALL_ITEMS],
+                    false => [inode].into_iter().chain(ranges).collect(),
+                })
+            })
+        })?;
+        for (from, to) in parts {
+            if !self.settle_inode(settling, ino, from, to)? {
+                return Ok(Stage::Changed(from_entry));
             }
         }
         // What the version itself is known to have changed has all of it from now on, unless nobody asks for it any more.
@@ -299,6 +314,9 @@ impl Snapshots {
         let own = Key::changes(*number, ino);
         if !is_kept || entry != own {
             self.history.update::<_, Error>(Intent::Shrink, |tx| {
+                if !tx.find(|meta| Ok(settling.is_current(meta)))? {
+                    return Ok(());
+                }
                 if is_kept && tx.find(|meta| Ok(meta.get(&entry)?.is_some()))? {
                     let (mut all, old) = tx.find(|meta| {
                         Ok((changes::known(meta, &own)?, changes::known(meta, &entry)?))
@@ -313,57 +331,53 @@ impl Snapshots {
         Ok(Stage::Changed(Bound::Excluded(entry)))
     }
 
-    /// Settles inodes that were made in a discarded version.
+    /// Settles an inode that was made in a discarded version.
     fn settle_made(&self, settling: &Settling, from: Ino) -> Result<Stage> {
-        let found = self.store.view::<_, Error>(|view| {
-            let at = view.find(|meta| Ok(meta.versions.at_version(from, settling.number)))?;
-            let (mut scanned, mut next) = (0, Stage::Over);
-            let mut found = None;
-            view.scan_stored(Bound::Included(Key::new(from, KeyKind(0), 0)), |key, _| {
-                if key.ino != key.ino.plain() {
-                    return Ok(std::ops::ControlFlow::Break(()));
-                }
-                scanned += 1;
-                if at.scope.owns(key.version) && !key.is_unversioned() {
-                    found = Some(key.ino);
-                    next = Stage::Made(Ino(key.ino.0 + 1));
-                    return Ok(std::ops::ControlFlow::Break(()));
-                }
-                // An inode with more items than this one is looked at whole.
-                if scanned >= SCANNED_MAX && key.ino > from {
-                    next = Stage::Made(key.ino);
-                    return Ok(std::ops::ControlFlow::Break(()));
-                }
-                Ok(std::ops::ControlFlow::Continue(()))
-            })?;
-            Ok((found, next))
-        })?;
-        if let (Some(ino), _) = found {
-            self.settle_inode(settling.number, ino, ALL_ITEMS.0, ALL_ITEMS.1)?;
-        }
-        Ok(found.1)
+        let Some(ino) = self.next_owned(settling.number, from)? else {
+            return Ok(Stage::Over);
+        };
+        let is_settled = self.settle_inode(settling, ino, ALL_ITEMS.0, ALL_ITEMS.1)?;
+        Ok(Stage::Made(if is_settled { Ino(ino.0 + 1) } else { ino }))
     }
 
-    /// Settles items of an inode, as many in a record as one should have.
-    fn settle_inode(
-        &self,
-        number: VersionId,
-        ino: Ino,
-        from: (KeyKind, u64),
-        to: (KeyKind, u64),
-    ) -> Result<()> {
+    /// The first inode, from one on, of which a version owns anything.
+    fn next_owned(&self, number: VersionId, from: Ino) -> Result<Option<Ino>> {
+        let at = self.store.meta().versions.at_version(from, number)?;
+        let mut from = Bound::Included(Key::new(from, KeyKind(0), 0));
+        let end = Key::new(Ino(Ino::END), KeyKind(0), 0);
+        loop {
+            let (found, last) = self.store.look(Walked::Stored, from, &(..end), |key, _| {
+                let owned = at.scope.owns(key.version) && !key.is_unversioned();
+                owned.then_some(key.ino)
+            })?;
+            if let Some(ino) = found.first() {
+                return Ok(Some(*ino));
+            }
+            match last {
+                Some(key) => from = Bound::Excluded(key),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Settles items of an inode, as many in a record as one should have. False if the version is not what it was.
+    fn settle_inode(&self, settling: &Settling, ino: Ino, from: Place, to: Place) -> Result<bool> {
         let mut from = from;
         loop {
-            let settled = self.history.update::<_, Error>(Intent::Shrink, |tx| {
-                let next = tx.find(|meta| settle::next(meta, number, ino, from, to))?;
-                if let Some(settle) = next {
+            let next = self.history.update::<_, Error>(Intent::Shrink, |tx| {
+                if !tx.find(|meta| Ok(settling.is_current(meta)))? {
+                    return Ok(None);
+                }
+                let found = tx.find(|meta| settle::find(meta, settling.number, ino, from, to))?;
+                if let Some(settle) = found.settle {
                     tx.push(Op::Settle(settle));
                 }
-                Ok(next)
+                Ok(Some(found.next))
             })?;
-            match settled {
-                Some(settle) => from = settle.to,
-                None => return Ok(()),
+            match next {
+                Some(Some(next)) => from = next,
+                Some(None) => return Ok(true),
+                None => return Ok(false),
             }
         }
     }
@@ -412,7 +426,7 @@ impl Snapshots {
 
     /// Inodes that were made in a version.
     fn each_made(&self, number: VersionId, mut visit: impl FnMut(Ino)) -> Result<()> {
-        let at = self.store.meta().versions.at_version(Key::GLOBAL, number);
+        let at = self.store.meta().versions.at_version(Key::GLOBAL, number)?;
         let mut from = Bound::Included(Key::inode(Ino(at.scope.first_ino)));
         let end = Key::new(Ino(Ino::END), KeyKind(0), 0);
         loop {
@@ -464,7 +478,7 @@ impl Snapshots {
         let (held, hiding) = {
             let meta = self.store.meta();
             let at = |number| meta.versions.at_version(ino, number);
-            (at(version), at(child))
+            (at(version)?, at(child)?)
         };
         let is_gone = self.store.view::<_, Error>(|view| {
             view.find(|meta| Ok(version == child || !meta.is_there(&hiding)?))

@@ -6,8 +6,8 @@ use persimmon_sync::{Alarm, Arc, Condvar, Mutex, MutexGuard, Watch};
 use std::collections::{HashMap, VecDeque};
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_format::Ino;
 use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::{Ino, SubvolumeId};
 
 use super::FileData;
 use super::staged::Staged;
@@ -253,6 +253,10 @@ impl FileData {
     pub(super) fn check_changeable(&self, ino: Ino, staged: &Staged) -> Result<()> {
         if let Some(damage) = &staged.damage {
             return Err(damage.clone());
+        }
+        let subvolume = ino.subvolume();
+        if subvolume != SubvolumeId::MAIN && self.closed.lock().contains(&subvolume) {
+            return Err(Error::NoSuchSnapshot);
         }
         self.truncations.check(ino)
     }

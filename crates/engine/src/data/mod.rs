@@ -7,9 +7,10 @@
 //! for it, `journal_inline` what an fsync inlines in its record, which `packing`
 //! puts into blocks later; `tails` are last blocks, in memory for who appends.
 
-use persimmon_sync::Arc;
+use persimmon_sync::{Arc, Mutex};
+use std::collections::BTreeSet;
 
-use persimmon_format::Ino;
+use persimmon_format::{Ino, SubvolumeId};
 
 mod clone;
 mod compress;
@@ -61,6 +62,8 @@ pub(crate) struct FileData {
     frame_cache: Option<ReadCache>,
     compressibility: Compressibility,
     snapshot_fence: SnapshotFence,
+    /// Subvolumes that are about to go: nothing is staged of them any more.
+    closed: Mutex<BTreeSet<SubvolumeId>>,
 }
 
 impl FileData {
@@ -85,6 +88,7 @@ impl FileData {
             frame_cache: ReadCache::new(options.frame_cache_bytes_max),
             compressibility: Compressibility::default(),
             snapshot_fence: SnapshotFence::default(),
+            closed: Mutex::default(),
         }
     }
 

@@ -77,7 +77,7 @@ impl FileData {
             if let Some(op) = &tail {
                 tx.push(op.clone());
             }
-            let more = self.punch_some(tx, ino, keep, FILE_BLOCKS_END)?;
+            let more = self.punch_some(tx, ino, keep, FILE_BLOCKS_END)?.is_some();
             if more {
                 tx.put(Key::truncation(ino), keep.to_le_bytes().to_vec());
             }
@@ -111,27 +111,29 @@ impl FileData {
         finished
     }
 
-    /// Adds a punch of the first [`EXTENTS_MAX`] extents in `from..to` to a transaction. True if
-    /// there are more.
+    /// Adds a punch of the first [`EXTENTS_MAX`] extents in `from..to` to a transaction. Answers where to go on, if there are more: what was
+    /// punched may be there as what hides a snapshot's.
     pub(super) fn punch_some(
         &self,
         tx: &mut Transaction<'_>,
         ino: Ino,
         from: u64,
         to: u64,
-    ) -> Result<bool> {
+    ) -> Result<Option<u64>> {
         // Of an inode that is gone there is nothing left but what the subvolume owns.
-        let extents = match tx.inode(ino)? {
-            Some(_) => tx.extents(ino, from, to, EXTENTS_MAX)?,
-            None => tx.find(|meta| extents::owned(meta, ino, from, to, EXTENTS_MAX))?,
-        };
-        let Some(last) = extents.last() else {
-            return Ok(false);
-        };
-        let more = extents.len() == EXTENTS_MAX && last.end() < to;
-        let end = if more { last.end() } else { to };
-        tx.push(Op::Punch { ino, from, to: end });
-        Ok(more)
+        let is_there = tx.inode(ino)?.is_some();
+        let (extents, next) = tx.find(|meta| match is_there {
+            true => extents::some_shown(meta, ino, from, to, EXTENTS_MAX),
+            false => extents::some_owned(meta, ino, from, to, EXTENTS_MAX),
+        })?;
+        if let (Some(first), Some(last)) = (extents.first(), extents.last()) {
+            tx.push(Op::Punch {
+                ino,
+                from: first.block.max(from),
+                to: last.end().min(to),
+            });
+        }
+        Ok(next)
     }
 
     /// What must be mapped so that the last block is zero beyond `size`, should the file grow
@@ -256,18 +258,21 @@ impl FileData {
         let brought = Some(size).filter(|_| !staged.holds_growth_beside(first, last));
         drop(staged);
         let ctime = file.lock().change_time(now);
-        while self.history.update::<_, Error>(Intent::Shrink, |tx| {
-            let more = self.punch_some(tx, ino, first, last)?;
-            let set = Touch {
-                // The file's old end goes with the last extents.
-                size: brought.filter(|_| !more),
-                mtime: Some(now),
-                ctime: Some(ctime),
-                ..Touch::default()
-            };
-            tx.touch(ino, set);
-            Ok(more)
-        })? {}
+        let mut from = Some(first);
+        while let Some(start) = from {
+            from = self.history.update::<_, Error>(Intent::Shrink, |tx| {
+                let next = self.punch_some(tx, ino, start, last)?;
+                let set = Touch {
+                    // The file's old end goes with the last extents.
+                    size: brought.filter(|_| next.is_none()),
+                    mtime: Some(now),
+                    ctime: Some(ctime),
+                    ..Touch::default()
+                };
+                tx.touch(ino, set);
+                Ok(next)
+            })?;
+        }
         // Not before: it would be lost if the records could not be made.
         let mut staged = file.lock();
         invariant!(
@@ -345,15 +350,19 @@ impl FileData {
     fn stage_anew(&self, ino: Ino, file: &File, from: &mut u64, to: u64) -> Result<bool> {
         let mut are_any = false;
         while *from < to && !are_any {
-            let extents = self
-                .store
-                .view::<_, Error>(|view| view.extents(ino, *from, to, EXTENTS_MAX))?;
+            let (scope, extents) = self.store.view::<_, Error>(|view| {
+                let scope = view.find(|meta| Ok(meta.versions.at(ino)?.scope))?;
+                Ok((scope, view.extents(ino, *from, to, EXTENTS_MAX)?))
+            })?;
             let mut staged_blocks = 0;
             for mapped in &extents {
-                if matches!(
-                    mapped.extent,
-                    Extent::Frame { .. } | Extent::Reserved { .. }
-                ) {
+                let has_room = match mapped.extent {
+                    // Where a snapshot has a block too, overwriting it takes another.
+                    Extent::Frame { .. } => scope.owns(mapped.version),
+                    Extent::Reserved { .. } => true,
+                    _ => false,
+                };
+                if has_room {
                     continue;
                 }
                 for block in mapped.block.max(*from)..mapped.end().min(to) {
@@ -387,7 +396,13 @@ impl FileData {
     /// file is not changed by anybody else meanwhile.
     fn reserve_some(&self, ino: Ino, from: u64, to: u64) -> Result<u64> {
         let (holes, reach) = self.store.view::<_, Error>(|view| {
-            Ok(holes(&view.extents(ino, from, to, EXTENTS_MAX)?, from, to))
+            let scope = view.find(|meta| Ok(meta.versions.at(ino)?.scope))?;
+            let extents = view.extents(ino, from, to, EXTENTS_MAX)?;
+            // What is set aside for a snapshot is not for this file.
+            let has_room = |mapped: &MappedExtent| {
+                scope.owns(mapped.version) || !matches!(mapped.extent, Extent::Reserved { .. })
+            };
+            Ok(holes(&extents, has_room, from, to))
         })?;
         let wanted = holes.iter().map(|(a, b)| b - a).sum();
         // Held until the tree counts it: of several at a time none gets what another has.
@@ -446,11 +461,15 @@ impl FileData {
         for ino in &inos {
             self.drop_staged(*ino);
         }
+        // How far the first of them is freed.
+        let mut from = 0;
         while !inos.is_empty() {
+            let mut next = from;
             let freed = self.history.update::<_, Error>(Intent::Shrink, |tx| {
                 let mut freed = 0;
-                for ino in &inos {
-                    match self.free_some(tx, *ino)? {
+                for (number, ino) in inos.iter().enumerate() {
+                    next = if number == 0 { from } else { 0 };
+                    match self.free_some(tx, *ino, &mut next)? {
                         Freed::Little => freed += 1,
                         Freed::Much => return Ok(freed + 1),
                         Freed::Part => break,
@@ -468,6 +487,8 @@ impl FileData {
                     );
                     inos.drain(..freed)
                         .for_each(|ino| self.truncations.remove(ino));
+                    // Where one is freed in part it is the first of those that are left.
+                    from = next;
                 }
                 Err(Error::ItemDamaged { ino, what }) if inos.contains(&ino) => {
                     inos.retain(|other| *other != ino);
@@ -479,14 +500,19 @@ impl FileData {
         Ok(reclaimed)
     }
 
-    /// Nothing of a subvolume, which is gone, is written any more.
-    pub(crate) fn forget_subvolume(&self, subvolume: SubvolumeId) {
+    /// Nothing is written to a subvolume any more, which is about to go, and nothing that was staged of it: not before what is returned is
+    /// dropped.
+    pub(crate) fn close_subvolume(&self, subvolume: SubvolumeId) -> Result<ClosedSubvolume<'_>> {
+        self.store.meta().versions.scope(subvolume)?;
+        self.closed.lock().insert(subvolume);
+        let closed = ClosedSubvolume(self, subvolume);
         for ino in self.files.all() {
             if ino.subvolume() == subvolume {
                 self.drop_staged(ino);
-                self.truncations.remove(ino);
             }
         }
+        self.truncations.remove_subvolume(subvolume);
+        Ok(closed)
     }
 
     /// Nothing of it is written any more.
@@ -511,19 +537,28 @@ impl FileData {
         }
     }
 
-    /// Adds to a transaction what frees an inode, or as much of that as one should hold.
-    fn free_some(&self, tx: &mut Transaction<'_>, ino: Ino) -> Result<Freed> {
+    /// Adds to a transaction what frees an inode, or as much of that as one should hold. `from` is where extents of it are looked for, and then
+    /// where to go on.
+    fn free_some(&self, tx: &mut Transaction<'_>, ino: Ino, from: &mut u64) -> Result<Freed> {
         let before = tx.len();
-        // Where a snapshot has the inode it goes first: then nothing of it has to be hidden.
         let key = Key::inode(ino);
-        if tx.find(|meta| meta.is_below(&key))? && tx.get(&key)?.is_some() {
-            tx.delete(key);
-            return Ok(Freed::Part);
-        }
-        if self.punch_some(tx, ino, 0, FILE_BLOCKS_END)? {
-            return Ok(Freed::Part);
-        }
         let is_other = |kind| !matches!(kind, KeyKind::EXTENT | KeyKind::INODE);
+        // Where a snapshot has the inode it goes first: then nothing of it has to be hidden.
+        let is_shared = tx.find(|meta| meta.is_below(&key))? && tx.get(&key)?.is_some();
+        if is_shared {
+            let (owned, next) =
+                tx.find(|meta| extents::some_owned(meta, ino, 0, FILE_BLOCKS_END, 1))?;
+            let has_own = !owned.is_empty()
+                || next.is_some()
+                || !tx.owned_items(ino, is_other, 1)?.is_empty();
+            if has_own {
+                tx.delete(key);
+                return Ok(Freed::Part);
+            }
+        } else if let Some(next) = self.punch_some(tx, ino, *from, FILE_BLOCKS_END)? {
+            *from = next;
+            return Ok(Freed::Part);
+        }
         let items = tx.owned_items(ino, is_other, EXTENTS_MAX)?;
         let more = items.len() >= EXTENTS_MAX;
         items.into_iter().for_each(|key| tx.delete(key));
@@ -541,6 +576,15 @@ impl FileData {
     }
 }
 
+/// See [`FileData::close_subvolume`].
+pub(crate) struct ClosedSubvolume<'a>(&'a FileData, SubvolumeId);
+
+impl Drop for ClosedSubvolume<'_> {
+    fn drop(&mut self) {
+        self.0.closed.lock().remove(&self.1);
+    }
+}
+
 /// How far a transaction frees an inode.
 enum Freed {
     /// All of it, and others can be freed in the same one.
@@ -551,15 +595,20 @@ enum Freed {
     Part,
 }
 
-/// The holes between the first extents of `from..to`, and how far these reach.
-fn holes(extents: &[MappedExtent], from: u64, to: u64) -> (Vec<(u64, u64)>, u64) {
+/// The holes between the first extents of `from..to` that have room, and how far these reach.
+fn holes(
+    extents: &[MappedExtent],
+    has_room: impl Fn(&MappedExtent) -> bool,
+    from: u64,
+    to: u64,
+) -> (Vec<(u64, u64)>, u64) {
     let reach = match extents.last() {
         Some(last) if extents.len() == EXTENTS_MAX => last.end().min(to),
         _ => to,
     };
     let mut holes = Vec::new();
     let mut done = from;
-    for mapped in extents {
+    for mapped in extents.iter().filter(|mapped| has_room(mapped)) {
         if mapped.block > done {
             holes.push((done, mapped.block));
         }

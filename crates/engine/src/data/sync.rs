@@ -33,10 +33,14 @@ impl FileData {
     }
 
     fn commit_all(&self, subvolume: SubvolumeId) -> Result<()> {
+        self.write_back_staged();
         for ino in self.files.all() {
             if ino.subvolume() == subvolume {
-                self.commit_file(ino)?;
-                self.files.forget_if_clean(ino);
+                match self.commit_file(ino) {
+                    // Of such a file nothing is staged that could be written.
+                    Ok(()) | Err(Error::ItemDamaged { .. }) => self.files.forget_if_clean(ino),
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(())
@@ -76,19 +80,23 @@ impl FileData {
         }
     }
 
-    /// Makes everything durable. Where some file finds no room, or fails, the others do all the same. As long as there is
-    /// a file of which something was given up because its items are damaged, not everything is: that is
-    /// [`Error::ItemDamaged`], if nothing worse is wrong.
-    pub fn sync(&self) -> Result<()> {
-        // Writes back what is staged now, in batches of many files. Data written meanwhile is not waited for.
+    /// Writes back what is staged now, in batches of many files. Data written meanwhile is not waited for, and the caller looks at what could not
+    /// be written.
+    fn write_back_staged(&self) {
         let mut left = self.space.staged_blocks();
         while left > 0 {
             match self.write_back_queued() {
-                // The loop below reports the files that cannot be written back.
                 Ok(0) | Err(_) => break,
                 Ok(written) => left = left.saturating_sub(written),
             }
         }
+    }
+
+    /// Makes everything durable. Where some file finds no room, or fails, the others do all the same. As long as there is
+    /// a file of which something was given up because its items are damaged, not everything is: that is
+    /// [`Error::ItemDamaged`], if nothing worse is wrong.
+    pub fn sync(&self) -> Result<()> {
+        self.write_back_staged();
         let mut written = Ok(());
         for ino in self.files.all() {
             let one = self.write_back_file(ino, Mode::Background);

@@ -8,7 +8,7 @@ use persimmon_sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 
 use persimmon_format::extent::FILE_BLOCKS_END;
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::{Ino, Key, KeyKind, SubvolumeId};
 
 use super::FileData;
 use super::files::{Change, File};
@@ -85,6 +85,19 @@ impl Truncations {
         *held = open;
     }
 
+    fn add(&self, open: BTreeMap<Ino, Unfinished>) {
+        let mut held = self.lock();
+        held.extend(open);
+        self.none.store(held.is_empty(), Ordering::Release);
+    }
+
+    /// A subvolume is gone.
+    pub(super) fn remove_subvolume(&self, subvolume: SubvolumeId) {
+        let mut held = self.lock();
+        held.retain(|ino, _| ino.subvolume() != subvolume);
+        self.none.store(held.is_empty(), Ordering::Release);
+    }
+
     /// It is finished, or the file is gone.
     pub(super) fn remove(&self, ino: Ino) {
         if self.is_none() {
@@ -99,23 +112,36 @@ impl Truncations {
 impl FileData {
     /// Finds the truncations that a crash interrupted.
     pub(crate) fn find_truncations(&self) -> Result<()> {
+        let subvolumes = self.store.meta().versions.writable();
+        let mut open = BTreeMap::new();
+        for subvolume in subvolumes {
+            open.append(&mut self.truncations_in(subvolume)?);
+        }
+        self.truncations.replace(open);
+        Ok(())
+    }
+
+    /// The same of a new snapshot, which has those that are under way in its origin.
+    pub(crate) fn find_inherited_truncations(&self, subvolume: SubvolumeId) -> Result<()> {
+        let inherited = self.truncations_in(subvolume)?;
+        self.truncations.add(inherited);
+        Ok(())
+    }
+
+    fn truncations_in(&self, subvolume: SubvolumeId) -> Result<BTreeMap<Ino, Unfinished>> {
         let mut open = BTreeMap::new();
         let truncation = |key: Key, value: &[u8]| {
             let keep = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
             let ino = Ino(key.item).of(key.ino.subvolume());
             Some((ino, keep.unwrap_or(u64::MAX)))
         };
-        let subvolumes = self.store.meta().versions.writable();
-        for subvolume in subvolumes {
-            let owner = Key::GLOBAL.of(subvolume);
-            let first = Key::new(owner, KeyKind::TRUNCATION, 0);
-            let end = Key::new(owner, KeyKind::REFERENCES, 0);
-            self.store.walk(first..end, truncation, |(ino, keep)| {
-                open.insert(ino, Unfinished { keep, failed: None });
-            })?;
-        }
-        self.truncations.replace(open);
-        Ok(())
+        let owner = Key::GLOBAL.of(subvolume);
+        let first = Key::new(owner, KeyKind::TRUNCATION, 0);
+        let end = Key::new(owner, KeyKind::REFERENCES, 0);
+        self.store.walk(first..end, truncation, |(ino, keep)| {
+            open.insert(ino, Unfinished { keep, failed: None });
+        })?;
+        Ok(open)
     }
 
     /// Finishes one of them, if there is any. One that meets damage in the file's items stays, and keeps no other from
@@ -129,6 +155,10 @@ impl FileData {
         self.files.forget_if_clean_of(ino, file);
         match finished {
             Ok(()) | Err(Error::ItemDamaged { .. }) => Ok(true),
+            Err(Error::NoSuchSnapshot) => {
+                self.truncations.remove(ino);
+                Ok(true)
+            }
             Err(error) => Err(error),
         }
     }
@@ -178,13 +208,16 @@ impl FileData {
     }
 
     fn punch_from(&self, ino: Ino, keep: u64) -> Result<()> {
-        while self.history.update::<_, Error>(Intent::Shrink, |tx| {
-            let more = self.punch_some(tx, ino, keep, FILE_BLOCKS_END)?;
-            if !more {
-                tx.delete(Key::truncation(ino));
-            }
-            Ok(more)
-        })? {}
+        let mut from = Some(keep);
+        while let Some(start) = from {
+            from = self.history.update::<_, Error>(Intent::Shrink, |tx| {
+                let next = self.punch_some(tx, ino, start, FILE_BLOCKS_END)?;
+                if next.is_none() {
+                    tx.delete(Key::truncation(ino));
+                }
+                Ok(next)
+            })?;
+        }
         Ok(())
     }
 }

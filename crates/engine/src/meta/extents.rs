@@ -197,22 +197,54 @@ fn all_of_one(
     Ok(extents)
 }
 
-/// Extents that a subvolume owns of an inode, whether or not it shows them.
-pub(crate) fn owned(
+/// Extents of one look, and where the next begins if there may be more.
+pub(crate) type Look = (Vec<MappedExtent>, Option<u64>);
+
+/// Places that one look passes over, if nothing of what is looked for is there.
+const PLACES_MAX: usize = 1024;
+
+/// Some extents that a subvolume shows of the file blocks `from..to`, from the first on.
+pub(crate) fn some_shown(meta: &Meta, ino: Ino, from: u64, to: u64, limit: usize) -> Result<Look> {
+    some_that(meta, ino, from, to, limit, Scope::shows)
+}
+
+/// The same of those that it owns, whether or not it shows them.
+pub(crate) fn some_owned(meta: &Meta, ino: Ino, from: u64, to: u64, limit: usize) -> Result<Look> {
+    some_that(meta, ino, from, to, limit, Scope::owns)
+}
+
+fn some_that(
     meta: &Meta,
     ino: Ino,
     from: u64,
     to: u64,
     limit: usize,
-) -> Result<Vec<MappedExtent>> {
+    counts: impl Fn(&Scope, VersionId) -> bool,
+) -> Result<Look> {
     let at = meta.versions.at(ino)?;
-    some_of(meta, at.ino, from, to, limit, |mut group| {
-        let at = group
-            .versions
-            .iter()
-            .rposition(|(version, _)| at.scope.owns(*version))?;
-        Some(group.versions.swap_remove(at))
-    })
+    let (mut extents, mut places, mut next) = (Vec::new(), 0, None);
+    visit_groups(meta, at.ino, from, to, |mut group| {
+        let (block, end) = (group.block, group.end());
+        let mut newest_first = group.versions.iter().enumerate().rev();
+        let newest = newest_first.find(|(_, (version, _))| counts(&at.scope, *version));
+        if let Some(newest) = newest.map(|(newest, _)| newest) {
+            let (version, extent) = group.versions.swap_remove(newest);
+            if !matches!(extent, Extent::Hole { .. }) {
+                extents.push(MappedExtent {
+                    block,
+                    version,
+                    extent,
+                });
+            }
+        }
+        places += 1;
+        if extents.len() < limit && places < PLACES_MAX {
+            return ControlFlow::Continue(());
+        }
+        next = (end < to).then_some(end);
+        ControlFlow::Break(())
+    })?;
+    Ok((extents, next))
 }
 
 /// What `pick` takes of each group, unless it is a hole.

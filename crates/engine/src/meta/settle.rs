@@ -10,6 +10,8 @@ use crate::zones::Zones;
 
 /// Places that a record settles.
 const PLACES_MAX: usize = 64;
+/// Items that one look for them sees, if none of these has to go.
+const ITEMS_MAX: usize = 1024;
 
 fn place(ino: Ino, (kind, item): (KeyKind, u64)) -> Key {
     Key::new(ino, kind, item)
@@ -23,55 +25,81 @@ fn keys(meta: &Meta, settle: &Settle) -> Result<Vec<Key>> {
         .collect()
 }
 
-/// Places of an inode at which a version owns something that may have to go, from one on: as many as one record should settle. None if there
-/// is nothing.
-pub(crate) fn next(
+/// What a look for things to settle found.
+pub(crate) struct Found {
+    /// What one record should settle.
+    pub(crate) settle: Option<Settle>,
+    /// Where the next look begins; none if the end was reached.
+    pub(crate) next: Option<Place>,
+}
+
+/// A kind and an item of an inode.
+pub(crate) type Place = (KeyKind, u64);
+
+/// Places of an inode, in a range, at which a version owns something that may have to go: as many as one record should settle, of as many
+/// items as one look should see.
+pub(crate) fn find(
     meta: &Meta,
     version: VersionId,
     ino: Ino,
-    from: (KeyKind, u64),
-    to: (KeyKind, u64),
-) -> Result<Option<Settle>> {
-    let at = meta.versions.at_version(ino, version);
+    from: Place,
+    to: Place,
+) -> Result<Found> {
+    let at = meta.versions.at_version(ino, version)?;
     let is_gone = at.scope.is_discarded || !meta.is_there(&at)?;
-    let (mut first, mut places) = (None, 0);
-    let mut last: Option<(Key, usize)> = None;
+    // The first and the last place that goes, and how many they are.
+    let mut going: Option<(Key, Key, usize)> = None;
+    let (mut here, mut owned_here) = (place(ino, from), 0);
     let range = place(ino, from)..place(ino, to);
-    for item in tree::range(&meta.cache, meta.root, range) {
+    for (seen, item) in tree::range(&meta.cache, meta.root, range).enumerate() {
         let (key, value) = item?;
-        let here = key.at(VersionId(0));
-        let owned = usize::from(at.scope.owns(key.version));
-        let same = last.filter(|(place, _)| *place == here);
-        let count = same.map_or(0, |(_, count)| count) + owned;
-        last = Some((here, count));
-        let goes = owned > 0 && (is_gone || count > 1 || key.is_whiteout(value));
-        if !goes {
+        let place = key.at(VersionId(0));
+        if place != here {
+            let places = going.map_or(0, |(_, _, places)| places);
+            // All items of a place are looked at together.
+            if seen >= ITEMS_MAX || places == PLACES_MAX {
+                return Ok(Found {
+                    settle: going.and_then(|going| settle_of(version, going)),
+                    next: Some((place.kind, place.item)),
+                });
+            }
+            (here, owned_here) = (place, 0);
+        }
+        if !at.scope.owns(key.version) {
             continue;
         }
-        first = first.or(Some((here.kind, here.item)));
-        places += 1;
-        if places == PLACES_MAX {
-            break;
+        owned_here += 1;
+        if !(is_gone || owned_here > 1 || key.is_whiteout(value)) {
+            continue;
         }
+        going = Some(match going {
+            Some((first, last, places)) if last == place => (first, last, places),
+            Some((first, _, places)) => (first, place, places + 1),
+            None => (place, place, 1),
+        });
     }
-    let (Some(from), Some((last, _))) = (first, last) else {
-        return Ok(None);
-    };
+    Ok(Found {
+        settle: going.and_then(|going| settle_of(version, going)),
+        next: None,
+    })
+}
+
+fn settle_of(version: VersionId, (first, last, _): (Key, Key, usize)) -> Option<Settle> {
     let to = match last.item.checked_add(1) {
         Some(item) => (last.kind, item),
-        None => (KeyKind(last.kind.0.saturating_add(1)), 0),
+        None => (KeyKind(last.kind.0.checked_add(1)?), 0),
     };
-    Ok(Some(Settle {
+    Some(Settle {
         version,
-        ino,
-        from,
+        ino: first.ino,
+        from: (first.kind, first.item),
         to,
-    }))
+    })
 }
 
 /// Makes sure that [`apply`] finds all it needs in memory and intact.
 pub(crate) fn ensure(meta: &Meta, settle: &Settle) -> Result<()> {
-    let at = meta.versions.at_version(settle.ino, settle.version);
+    let at = meta.versions.at_version(settle.ino, settle.version)?;
     let inode = Key::inode(settle.ino);
     for number in meta.versions_at(&inode)? {
         meta.ensure_stored(&inode.at(number))?;
@@ -87,7 +115,7 @@ pub(crate) fn ensure(meta: &Meta, settle: &Settle) -> Result<()> {
 
 /// Settles. Returns how many inodes there are less.
 pub(crate) fn apply(meta: &mut Meta, zones: &Zones, settle: &Settle) -> Result<i64> {
-    let at = meta.versions.at_version(settle.ino, settle.version);
+    let at = meta.versions.at_version(settle.ino, settle.version)?;
     let is_gone = at.scope.is_discarded || !meta.is_there(&at)?;
     let mut inodes = 0;
     let keys = keys(meta, settle)?;

@@ -4,8 +4,8 @@
 //! those at the place in the tree, one for each version that changed it, the subvolume shows. The table follows the items that tell of
 //! subvolumes and versions. While there are none, a place has one item, and nothing is looked for.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 
 use persimmon_format::inode::Timestamp;
 use persimmon_format::version::{ABSORBED_RANGES_MAX, NumberRange, Subvolume, Version};
@@ -48,7 +48,6 @@ pub(crate) struct Scope {
     pub(crate) number: VersionId,
     shows: Numbers,
     owns: Numbers,
-    below: Numbers,
     /// There is something that it shows and does not own.
     pub(crate) has_parent: bool,
     pub(crate) is_read_only: bool,
@@ -79,7 +78,7 @@ impl Scope {
 
     /// Whether its parent shows items of this version.
     pub(crate) fn shows_below(&self, number: VersionId) -> bool {
-        self.below.contains(number)
+        self.shows(number) && !self.owns(number)
     }
 
     /// All versions that it owns.
@@ -101,7 +100,8 @@ pub(crate) struct At {
 pub(crate) struct Versions {
     subvolumes: BTreeMap<SubvolumeId, Subvolume>,
     versions: BTreeMap<VersionId, Version>,
-    scopes: BTreeMap<SubvolumeId, Arc<Scope>>,
+    /// Found when they are asked for.
+    scopes: BTreeMap<SubvolumeId, OnceLock<Arc<Scope>>>,
     unversioned: Arc<Scope>,
 }
 
@@ -111,7 +111,7 @@ impl Default for Versions {
         Versions {
             subvolumes: BTreeMap::new(),
             versions: BTreeMap::new(),
-            scopes: BTreeMap::from([(SubvolumeId::MAIN, Arc::clone(&unversioned))]),
+            scopes: BTreeMap::from([(SubvolumeId::MAIN, OnceLock::new())]),
             unversioned,
         }
     }
@@ -134,6 +134,12 @@ impl Versions {
 
     /// An item of the table is put or, without a value, removed.
     pub(crate) fn change(&mut self, key: &Key, value: Option<&[u8]>) -> Result<()> {
+        self.take(key, value)?;
+        self.forget_scopes();
+        Ok(())
+    }
+
+    fn take(&mut self, key: &Key, value: Option<&[u8]>) -> Result<()> {
         if key.kind == KeyKind::SUBVOLUME {
             let id = u16::try_from(key.item).map(SubvolumeId);
             let id = id.ok().filter(|id| *id != SubvolumeId::NONE);
@@ -156,23 +162,13 @@ impl Versions {
                 None => drop(self.versions.remove(&number)),
             }
         }
-        self.find_scopes();
         Ok(())
     }
 
-    fn find_scopes(&mut self) {
-        let main = self.main();
-        let others = self.subvolumes.iter();
-        let others = others.filter(|(id, _)| **id != SubvolumeId::MAIN);
-        let mut scopes: BTreeMap<_, _> = others
-            .map(|(id, subvolume)| {
-                let mut scope = self.scope_of(subvolume.version);
-                scope.is_read_only = subvolume.is_read_only;
-                (*id, Arc::new(scope))
-            })
-            .collect();
-        scopes.insert(SubvolumeId::MAIN, Arc::new(self.scope_of(main)));
-        self.scopes = scopes;
+    /// What subvolumes show has to be found again.
+    fn forget_scopes(&mut self) {
+        let ids = self.subvolumes.keys().chain([&SubvolumeId::MAIN]);
+        self.scopes = ids.map(|id| (*id, OnceLock::new())).collect();
     }
 
     /// The version of the main subvolume.
@@ -182,19 +178,20 @@ impl Versions {
     }
 
     /// A version; the first has no item before anything is said of it.
-    fn version(&self, number: VersionId) -> Option<Version> {
-        let first = (number == VersionId(0)).then(Version::default);
+    pub(crate) fn version(&self, number: VersionId) -> Option<Version> {
+        let first = number == VersionId(0) && self.versions.is_empty();
+        let first = first.then(Version::default);
         self.versions.get(&number).cloned().or(first)
     }
 
     /// What a version shows and owns. A parent's number is smaller: the way up ends.
-    fn scope_of(&self, number: VersionId) -> Scope {
+    fn scope_of(&self, number: VersionId) -> Option<Scope> {
         let owned = |number: VersionId, version: &Version| {
             let mut owned = version.absorbed.clone();
             owned.push((number.0, number.0));
             owned
         };
-        let version = self.version(number).unwrap_or_default();
+        let version = self.version(number)?;
         let owns = owned(number, &version);
         let mut below = Vec::new();
         let mut above = version.parent;
@@ -206,7 +203,7 @@ impl Versions {
             above = version.parent;
         }
         let shows = owns.iter().chain(&below).copied().collect();
-        Scope {
+        Some(Scope {
             number,
             shows: Numbers::of(shows),
             owns: Numbers::of(owns),
@@ -214,18 +211,24 @@ impl Versions {
             is_read_only: false,
             is_discarded: version.is_discarded,
             first_ino: version.first_ino,
-            below: Numbers::of(below),
-        }
+        })
     }
 
     /// What a subvolume shows.
     pub(crate) fn scope(&self, subvolume: SubvolumeId) -> Result<&Arc<Scope>> {
-        self.scopes.get(&subvolume).ok_or(Error::NoSuchSnapshot)
+        let scope = self.scopes.get(&subvolume).ok_or(Error::NoSuchSnapshot)?;
+        Ok(scope.get_or_init(|| {
+            let stored = self.subvolumes.get(&subvolume);
+            let version = stored.map_or(VersionId(0), |stored| stored.version);
+            let mut scope = self.scope_of(version).unwrap_or_default();
+            scope.is_read_only = stored.is_some_and(|stored| stored.is_read_only);
+            Arc::new(scope)
+        }))
     }
 
     pub(crate) fn is_read_only(&self, subvolume: SubvolumeId) -> bool {
-        let scope = self.scopes.get(&subvolume);
-        scope.is_some_and(|scope| scope.is_read_only)
+        let stored = self.subvolumes.get(&subvolume);
+        stored.is_some_and(|stored| stored.is_read_only)
     }
 
     /// Where an inode is looked at.
@@ -246,20 +249,11 @@ impl Versions {
         }
     }
 
-    /// The place of a key.
-    pub(crate) fn at_key(&self, key: &Key) -> Result<At> {
-        if key.is_unversioned() {
-            return Ok(self.unversioned(key.ino));
-        }
-        self.at(key.ino)
-    }
-
     /// An inode in all that a version shows.
-    pub(crate) fn at_version(&self, ino: Ino, number: VersionId) -> At {
-        At {
-            ino,
-            scope: Arc::new(self.scope_of(number)),
-        }
+    pub(crate) fn at_version(&self, ino: Ino, number: VersionId) -> Result<At> {
+        let scope = self.scope_of(number).map(Arc::new);
+        let scope = scope.ok_or_else(|| damaged(format_args!("no version {number}")))?;
+        Ok(At { ino, scope })
     }
 
     /// An inode in one version alone.
@@ -284,9 +278,8 @@ impl Versions {
 
     /// Subvolumes that can be changed.
     pub(crate) fn writable(&self) -> Vec<SubvolumeId> {
-        let all = self.scopes.iter();
-        let writable = all.filter(|(_, scope)| !scope.is_read_only);
-        writable.map(|(id, _)| *id).collect()
+        let all = self.scopes.keys();
+        all.copied().filter(|id| !self.is_read_only(*id)).collect()
     }
 
     /// Versions of which something is to be removed: the discarded ones, and the unsettled.
@@ -391,16 +384,20 @@ impl Edit {
     }
 
     fn tidy_one(&mut self) -> bool {
-        let is_shown = |number: &VersionId| self.subvolumes.values().any(|s| s.version == *number);
+        let shown: BTreeSet<VersionId> = self.subvolumes.values().map(|s| s.version).collect();
+        let mut below: BTreeMap<VersionId, (VersionId, usize)> = BTreeMap::new();
+        for (number, version) in &self.versions {
+            if let Some(parent) = version.parent {
+                below.entry(parent).or_insert((*number, 0)).1 += 1;
+            }
+        }
         let free = self.versions.iter();
-        let free = free.filter(|(number, version)| !version.is_discarded && !is_shown(number));
+        let free =
+            free.filter(|(number, version)| !version.is_discarded && !shown.contains(number));
         let free: Vec<VersionId> = free.map(|(number, _)| *number).collect();
         for number in free {
-            let below = self.versions.iter();
-            let below = below.filter(|(_, version)| version.parent == Some(number));
-            let below: Vec<VersionId> = below.map(|(number, _)| *number).collect();
-            match below.as_slice() {
-                [] => {
+            match below.get(&number) {
+                None => {
                     if let Some(version) = self.versions.get_mut(&number) {
                         version.parent = None;
                         version.is_discarded = true;
@@ -408,11 +405,34 @@ impl Edit {
                         return true;
                     }
                 }
-                [child] if self.absorb(number, *child) => return true,
-                _ => {}
+                Some((child, 1)) if self.absorb(number, *child) => return true,
+                Some(_) => {}
             }
         }
         false
+    }
+
+    /// Joins ranges with nothing between them that is left of any version: no key has such a number.
+    fn joined_over_gaps(&self, ranges: Vec<NumberRange>, own: [VersionId; 2]) -> Vec<NumberRange> {
+        let others = self
+            .versions
+            .iter()
+            .filter(|(number, _)| !own.contains(number));
+        let left = others.flat_map(|(number, version)| {
+            let absorbed = version.absorbed.iter().copied();
+            absorbed.chain([(number.0, number.0)])
+        });
+        let left = Numbers::of(left.collect()).0;
+        let mut joined: Vec<NumberRange> = Vec::with_capacity(ranges.len());
+        for (first, last) in Numbers::of(ranges).0 {
+            match joined.last_mut() {
+                Some((_, end)) if !left.iter().any(|(from, to)| *from < first && *to > *end) => {
+                    *end = last;
+                }
+                _ => joined.push((first, last)),
+            }
+        }
+        joined
     }
 
     fn absorb(&mut self, number: VersionId, child: VersionId) -> bool {
@@ -423,7 +443,7 @@ impl Edit {
         let mut absorbed = version.absorbed.clone();
         absorbed.extend(&gone.absorbed);
         absorbed.push((number.0, number.0));
-        let absorbed = Numbers::of(absorbed).0;
+        let absorbed = self.joined_over_gaps(absorbed, [number, child]);
         if absorbed.len() > ABSORBED_RANGES_MAX {
             return false;
         }
@@ -448,8 +468,9 @@ impl Meta {
         let mut versions = Versions::default();
         for item in tree::range(&self.cache, self.root, first..end) {
             let (key, value) = item?;
-            versions.change(&key, Some(value))?;
+            versions.take(&key, Some(value))?;
         }
+        versions.forget_scopes();
         self.versions = versions;
         Ok(())
     }
@@ -494,10 +515,10 @@ impl Meta {
 
     /// What a subvolume shows under a key.
     pub(crate) fn get(&self, key: &Key) -> Result<Option<&[u8]>> {
-        if self.versions.is_plain() {
+        if self.versions.is_plain() || key.is_unversioned() {
             return Ok(tree::get(&self.cache, self.root, key)?);
         }
-        let at = self.versions.at_key(key)?;
+        let at = self.versions.at(key.ino)?;
         self.get_at(&at, &at.key(key))
     }
 
@@ -531,18 +552,18 @@ impl Meta {
         if self.versions.is_plain() {
             return Ok(false);
         }
-        let at = self.versions.at_key(key)?;
+        let at = self.versions.at(key.ino)?;
         self.is_shown_below(&at, &at.key(key))
     }
 
     /// Puts an item that the subvolume owns, in the place of what it owns there. Returns by how many items that are no whiteouts there
     /// are more.
     pub(crate) fn put(&mut self, key: &Key, value: &[u8]) -> Result<i64> {
-        if self.versions.is_plain() {
+        if self.versions.is_plain() || key.is_unversioned() {
             let replaced = self.insert_stored(key, value);
             return Ok(i64::from(!replaced));
         }
-        let at = self.versions.at_key(key)?;
+        let at = self.versions.at(key.ino)?;
         let place = at.key(key);
         let gone = self.take_owned(&at, &place)?;
         self.insert_stored(&place.at(at.scope.number), value);
@@ -551,10 +572,10 @@ impl Meta {
 
     /// Removes what the subvolume owns under a key, and hides what it does not. Returns as [`Meta::put`] does.
     pub(crate) fn delete(&mut self, key: &Key) -> Result<i64> {
-        if self.versions.is_plain() {
+        if self.versions.is_plain() || key.is_unversioned() {
             return Ok(-i64::from(self.remove_stored(key)));
         }
-        let at = self.versions.at_key(key)?;
+        let at = self.versions.at(key.ino)?;
         let place = at.key(key);
         let gone = self.take_owned(&at, &place)?;
         let hides = key.kind == KeyKind::INODE || self.is_there(&at)?;
@@ -581,12 +602,12 @@ impl Meta {
 
     /// Makes sure that [`Meta::put`], [`Meta::delete`] and [`Meta::get`] find all they need in memory.
     pub(crate) fn ensure(&self, key: &Key) -> Result<()> {
-        if self.versions.is_plain() {
+        if self.versions.is_plain() || key.is_unversioned() {
             return Ok(tree::ensure_resident(&self.cache, self.root, key)?);
         }
-        let at = self.versions.at_key(key)?;
+        let at = self.versions.at(key.ino)?;
         self.ensure_place(&at, &at.key(key))?;
-        if key.kind != KeyKind::INODE && !key.is_unversioned() {
+        if key.kind != KeyKind::INODE {
             self.ensure_place(&at, &Key::inode(at.ino))?;
         }
         Ok(())
@@ -594,7 +615,7 @@ impl Meta {
 
     /// [`Meta::ensure`], and that what is beside the items is in memory.
     pub(crate) fn ensure_around(&self, key: &Key) -> Result<()> {
-        if self.versions.is_plain() {
+        if self.versions.is_plain() || key.is_unversioned() {
             return Ok(tree::ensure_around(&self.cache, self.root, key)?);
         }
         self.ensure(key)

@@ -44,8 +44,10 @@ pub(super) fn replay_records(
     meta: &mut Meta,
 ) -> Result<Replayed> {
     let (mut records, mut changes_lost) = (0, 0);
-    if arrival.identity.incompatible & SNAPSHOTS != 0 {
-        changes_lost += read_versions(target, arrival.media, meta)?;
+    let has_versions = arrival.identity.incompatible & SNAPSHOTS != 0;
+    let is_known = !has_versions || read_versions(target, arrival.media, meta)?;
+    if !is_known {
+        changes_lost += 1;
     }
     let mut uncounted = footer.counted > footer.cut && !fault(Fault::CountedTwice);
     if uncounted {
@@ -64,7 +66,10 @@ pub(super) fn replay_records(
         if !uncounted {
             adopt(target.zones, ops);
         }
-        changes_lost += apply_record(arrival.media, target, meta, ops)?;
+        changes_lost += match is_known {
+            true => apply_record(arrival.media, target, meta, ops)?,
+            false => ops.len() as u64,
+        };
         Ok(())
     };
     let (last, left_out) = replay.run(footer.cut, |record| {
@@ -95,13 +100,8 @@ fn apply_record(
     meta: &mut Meta,
     ops: &[Op],
 ) -> Result<u64> {
-    let ReplayTarget {
-        key,
-        zones,
-        mat_lost,
-        ..
-    } = *target;
-    if ensure(media, key, meta, ops, mat_lost)? {
+    let zones = target.zones;
+    if ensure(media, target, meta, ops)? {
         apply::apply(meta, zones, ops)?;
         return Ok(0);
     }
@@ -109,7 +109,7 @@ fn apply_record(
     let mut lost = 0;
     for op in ops {
         let op = std::slice::from_ref(op);
-        if ensure(media, key, meta, op, mat_lost)? {
+        if ensure(media, target, meta, op)? {
             apply::apply(meta, zones, op)?;
         } else {
             lost += 1;
@@ -118,29 +118,44 @@ fn apply_record(
     Ok(lost)
 }
 
-/// Reads the table of versions as the checkpoint has it. Where that cannot be it is taken for empty: what was never changed since a snapshot can
-/// be read then, and the volume is read-only. Returns how many tables are lost.
-fn read_versions(target: &ReplayTarget<'_>, media: &Media, meta: &mut Meta) -> Result<u64> {
+/// Reads the table of versions as the checkpoint has it. False if it is lost: then nobody knows what a record changes, and none is applied.
+/// What was never changed since a snapshot can be read, and the volume is read-only.
+fn read_versions(target: &ReplayTarget<'_>, media: &Media, meta: &mut Meta) -> Result<bool> {
     loop {
-        let id = match meta.read_versions() {
-            Ok(()) => return Ok(0),
-            Err(Error::PageMissing(id)) => id,
-            Err(error) => return lost_versions(error),
+        let missing = match meta.read_versions() {
+            Ok(()) => return Ok(true),
+            Err(Error::PageMissing(id)) => fetch_if_there(media, target, meta, id),
+            Err(error) => Err(error),
         };
-        if let Err(error) = fetch(media, target.key, meta, id) {
-            return lost_versions(error);
+        match missing {
+            Ok(true) => {}
+            Ok(false) | Err(Error::Damaged { .. } | Error::Inconsistent(_)) => {
+                tracing::error!("the table of snapshots cannot be read");
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
         }
     }
 }
 
-fn lost_versions(error: Error) -> Result<u64> {
-    match error {
-        Error::Damaged { .. } | Error::Inconsistent(_) | Error::Device(_) => {
-            tracing::error!(%error, "the table of snapshots cannot be read");
-            Ok(1)
+/// Reads a page; false if it is lost with a zone that failed.
+fn fetch_if_there(
+    media: &Media,
+    target: &ReplayTarget<'_>,
+    meta: &mut Meta,
+    id: PageId,
+) -> Result<bool> {
+    let Err(error) = fetch(media, target.key, meta, id) else {
+        return Ok(true);
+    };
+    let gone = match meta.mat.get(id) {
+        None => target.mat_lost,
+        Some(entry) => {
+            let info = media.report_zone(entry.addr.zone());
+            info.is_some_and(|info| info.state == ZoneState::Offline)
         }
-        error => Err(error),
-    }
+    };
+    if gone { Ok(false) } else { Err(error) }
 }
 
 /// Zones that records refer to hold data.
@@ -155,28 +170,15 @@ fn adopt(zones: &Zones, ops: &[Op]) {
 }
 
 /// Reads the pages that operations need; false if one of them is lost with a zone that failed.
-fn ensure(
-    media: &Media,
-    key: &VolumeKey,
-    meta: &mut Meta,
-    ops: &[Op],
-    mat_lost: bool,
-) -> Result<bool> {
+fn ensure(media: &Media, target: &ReplayTarget<'_>, meta: &mut Meta, ops: &[Op]) -> Result<bool> {
     loop {
         let id = match apply::ensure(meta, ops) {
             Ok(()) => return Ok(true),
             Err(Error::PageMissing(id)) => id,
             Err(error) => return Err(error),
         };
-        if let Err(error) = fetch(media, key, meta, id) {
-            let gone = match meta.mat.get(id) {
-                None => mat_lost,
-                Some(entry) => {
-                    let info = media.report_zone(entry.addr.zone());
-                    info.is_some_and(|info| info.state == ZoneState::Offline)
-                }
-            };
-            return if gone { Ok(false) } else { Err(error) };
+        if !fetch_if_there(media, target, meta, id)? {
+            return Ok(false);
         }
     }
 }
