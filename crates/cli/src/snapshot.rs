@@ -514,6 +514,10 @@ impl Diff {
         };
         match &place {
             Place::Live(mounted) => {
+                if to == 0 {
+                    // What is staged is not told among the changes.
+                    crate::sync::make_durable(&mounted.root)?;
+                }
                 let changed = mounted.changes(from, to)?;
                 let top = self.to.as_ref().map(|to| mounted.path(to));
                 let from = MountSide::new(mounted.path(&self.from))?;
