@@ -11,12 +11,14 @@ mod dump;
 mod exit;
 mod fs;
 mod fsck;
+mod grow;
 mod info;
 mod live;
 mod logging;
 mod mkfs;
 mod mount;
 mod mounted;
+mod names;
 mod open;
 mod output;
 mod picture;
@@ -66,6 +68,9 @@ enum Command {
     Usage(usage::UsageCommand),
     Zones(zones::ZonesCommand),
     Stats(stats::StatsCommand),
+    Grow(grow::GrowCommand),
+    Label(names::LabelCommand),
+    Uuid(names::UuidCommand),
     Clean(clean::Clean),
     Tune(tune::Tune),
     Trace(trace::Trace),
@@ -92,6 +97,9 @@ impl Command {
             Command::Usage(command) => command.run(),
             Command::Zones(command) => command.run(),
             Command::Stats(command) => command.run(),
+            Command::Grow(command) => command.run(),
+            Command::Label(command) => command.run(),
+            Command::Uuid(command) => command.run(),
             Command::Clean(command) => command.run(),
             Command::Tune(command) => command.run(),
             Command::Trace(command) => command.run(),
@@ -119,6 +127,9 @@ impl Command {
             Command::Usage(_) => ("usage", exit::FAILED, exit::USAGE),
             Command::Zones(_) => ("zones", exit::FAILED, exit::USAGE),
             Command::Stats(_) => ("stats", exit::FAILED, exit::USAGE),
+            Command::Grow(_) => ("grow", exit::FAILED, exit::USAGE),
+            Command::Label(_) => ("label", exit::FAILED, exit::USAGE),
+            Command::Uuid(_) => ("uuid", exit::FAILED, exit::USAGE),
             Command::Clean(_) => ("clean", exit::FAILED, exit::USAGE),
             Command::Tune(_) => ("tune", exit::FAILED, exit::USAGE),
             Command::Trace(_) => ("trace", exit::FAILED, exit::USAGE),

@@ -592,7 +592,7 @@ fn device_geometry(image: &ImageGeometry) -> Geometry {
 /// Sizes a zone can have, bytes.
 const ZONE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=4 << 30;
 
-fn parse_label(text: &str) -> Result<String, String> {
+pub fn parse_label(text: &str) -> Result<String, String> {
     let options = FormatOptions {
         label: text.to_owned(),
         ..FormatOptions::default()
@@ -626,7 +626,7 @@ fn parse_reserve(text: &str) -> Result<u32, String> {
     Ok(basis_points)
 }
 
-fn parse_uuid(text: &str) -> Result<Uuid, String> {
+pub fn parse_uuid(text: &str) -> Result<Uuid, String> {
     let uuid: Uuid = text.parse().map_err(|error| format!("{error}"))?;
     if uuid.is_nil() {
         return Err("a UUID of zeros names no volume; leave it out for a random one".to_owned());

@@ -12,7 +12,7 @@ use persimmon::internal::engine::{Options, Volume};
 use persimmon::vfs::Clock;
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::salvage::{Source, Stage, rebuild};
-use persimmon_salvage::{Doing, Loss, Recovered, recover};
+use persimmon_salvage::{Doing, Loss, Recovered, recover_of};
 
 use crate::exit::RECOVER_LOSSES;
 use crate::mkfs::Shape;
@@ -33,6 +33,9 @@ pub struct Recover {
     new: PathBuf,
     #[command(flatten)]
     shape: Shape,
+    /// Copy what this snapshot has, not the present state
+    #[arg(long, value_name = "NAME")]
+    snapshot: Option<String>,
     /// Of an image: look for it everywhere, and read what zones hold beyond their write pointers
     ///
     /// Done anyway where the image is not found at its start or end.
@@ -120,8 +123,9 @@ impl Recover {
         }
         let now = SystemClock.now();
         let mut tell = |loss: &Loss| losses.tell(loss);
-        let recovered = recover(
+        let recovered = recover_of(
             &rebuilt,
+            self.snapshot.as_ref().map(String::as_bytes),
             &volume,
             now,
             &mut tell,
@@ -167,6 +171,10 @@ impl Recover {
             recovered.strays,
             recovered.losses,
         )?;
+        match recovered.snapshots_left {
+            0 => {}
+            left => say!("snapshots were not copied: {left}")?,
+        }
         Ok(())
     }
 }

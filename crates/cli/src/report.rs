@@ -102,6 +102,7 @@ impl Features {
             (zone_header::FOOTER_FEATURES, "footer-features"),
             (zone_header::FRAMES, "frames"),
             (zone_header::SHARED_BLOCKS, "shared"),
+            (zone_header::PROPERTIES, "properties"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),
@@ -273,8 +274,8 @@ impl Source {
     pub fn new(volume: Arc<Volume>, device: &Drive, read_only: bool) -> Source {
         let geometry = device.geometry();
         let identity = volume.identity();
-        let copies = identity.copies();
-        let uuid = uuid::Uuid::from_bytes(identity.uuid).to_string();
+        let (copies, zone_count) = (identity.copies(), identity.zone_count);
+        let uuid = uuid::Uuid::from_bytes(identity.visible_uuid).to_string();
         let label = identity.label.clone();
         let features = Features::new(identity);
         // Of two devices that for data.
@@ -304,7 +305,7 @@ impl Source {
                 metadata_zones: geometry.metadata_zones,
                 metadata_total_bytes: 0,
                 metadata_available_bytes: 0,
-                zone_count: geometry.zone_count,
+                zone_count,
                 zone_size_bytes: u64::from(geometry.zone_blocks) * BLOCK,
                 zone_capacity_bytes: u64::from(capacity.unwrap_or(geometry.zone_blocks)) * BLOCK,
                 max_open: geometry.max_open,

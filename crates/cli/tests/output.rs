@@ -23,6 +23,9 @@ enum Kind {
 
 use Kind::{Tells, Works};
 
+/// A UUID, in place of `new`, which is a file here.
+const UUID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
+
 /// Each command with arguments that make it say something where nothing is mounted. Those that need a mount say
 /// their help here, and the rest in tests/mount.
 fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
@@ -71,6 +74,29 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
             .concat(),
         ),
         ("stats", with_json(&["stats", "img"])),
+        (
+            "grow",
+            vec![
+                (Works, vec!["grow", "img"]),
+                (Works, vec!["grow", "img", "--json"]),
+            ],
+        ),
+        (
+            "label",
+            [
+                with_json(&["label", "img"]),
+                vec![(Works, vec!["label", "img", "x"])],
+            ]
+            .concat(),
+        ),
+        (
+            "uuid",
+            [
+                with_json(&["uuid", "img"]),
+                vec![(Works, vec!["uuid", "img", UUID, "--json"])],
+            ]
+            .concat(),
+        ),
         ("clean", vec![(Tells, vec!["clean", "--help"])]),
         ("tune", vec![(Tells, vec!["tune", "--help"])]),
         ("trace", vec![(Tells, vec!["trace", "--help"])]),

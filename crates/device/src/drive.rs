@@ -283,6 +283,31 @@ impl Drive {
         Ok(own + front.map_or(0, |front| front.zone_count()))
     }
 
+    /// Changes what those find who look for a volume by UUID or label, where the device has a place for that: an image.
+    ///
+    /// Errors: as of [`ImageDevice::set_identity`].
+    pub fn set_identity(&self, uuid: uuid::Uuid, label: &str) -> Result<()> {
+        match self {
+            Drive::Image(device) => device.set_identity(uuid, label),
+            Drive::Mixed(device) => device.first().set_identity(uuid, label),
+            Drive::Pair(pair) => {
+                pair.metadata().set_identity(uuid, label)?;
+                pair.data().set_identity(uuid, label)
+            }
+            Drive::Zbd(_) | Drive::Nvme(_) | Drive::Zonefs(_) => Ok(()),
+        }
+    }
+
+    /// Whether that is all there is to it. In a drive headers of zones tell UUID and label.
+    #[must_use]
+    pub fn has_identity(&self) -> bool {
+        match self {
+            Drive::Image(_) => true,
+            Drive::Pair(pair) => pair.metadata().has_identity(),
+            Drive::Mixed(_) | Drive::Zbd(_) | Drive::Nvme(_) | Drive::Zonefs(_) => false,
+        }
+    }
+
     /// Its file, device node or URI.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -242,14 +242,14 @@ pub fn identity(file: &File) -> io::Result<Option<Identity>> {
     let complete = found.filter(|superblock| superblock.complete);
     Ok(complete.map(|superblock| Identity {
         uuid: uuid::Uuid::from_bytes(superblock.uuid),
-        unsupported: unsupported(&headers_in(file, &superblock), &superblock.uuid),
+        unsupported: unsupported(&headers_in(file, &superblock), &superblock.volume),
         label: superblock.label,
     }))
 }
 
 /// The headers of the zones that can be of the log, those of zones that were reset since among them.
 fn headers_in(file: &File, superblock: &Superblock) -> Vec<FixedFields> {
-    let Ok(layout) = superblock.geometry.layout() else {
+    let Ok(layout) = superblock.layout() else {
         return Vec::new();
     };
     let header = |zone: u32| {

@@ -16,7 +16,7 @@ use crate::log::writer::LogInit;
 use crate::media::Media;
 use crate::meta::{Meta, PageCache, mat::Mat, numbers::Numbers, tree};
 use crate::options::{Barrier, Options};
-use crate::store::{OnDevice, Parts};
+use crate::store::{OnDevice, Parts, changed_properties};
 use crate::zones::budget::ZoneCapacities;
 use crate::zones::table::Found;
 use crate::zones::{Budget, Zones};
@@ -98,6 +98,7 @@ impl EmptyVolume {
         let mut cache = PageCache::new();
         cache.watch(&self.media.alarm);
         let root = tree::create(&mut cache);
+        let properties = changed_properties(&start.identity);
         let zit_chunks = found.len().div_ceil(ZitEntry::PER_CHUNK);
         Engine::new(Parts {
             media: self.media,
@@ -130,6 +131,7 @@ impl EmptyVolume {
                 cold: Default::default(),
                 evacuating: Default::default(),
                 write_clock: 0,
+                properties,
                 footer: None,
             },
             reserve_basis_points: start.reserve_basis_points,

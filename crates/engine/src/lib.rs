@@ -28,6 +28,7 @@ mod options;
 mod pairs;
 mod paths;
 mod placement;
+mod properties;
 mod rebuild;
 mod reclaim;
 mod recovery;
@@ -51,6 +52,7 @@ pub use options::{
     Barrier, CleaningOptions, FormatOptions, FormatOptionsError, FsyncOrder, Options, Parallel,
     Serial,
 };
+pub use properties::{Alteration, Growth};
 pub use rebuild::Rebuild;
 pub use reclaim::{CleanState, CleanStep};
 pub use recovery::RecoveryReport;

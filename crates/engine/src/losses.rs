@@ -10,7 +10,7 @@ use persimmon_format::table::Role;
 use persimmon_format::{Addr, Ino, Key, KeyKind};
 
 use crate::error::Result;
-use crate::paths::paths;
+use crate::paths::{keys_of, paths};
 use crate::store::Store;
 use crate::zones::failure::ZoneFailure;
 
@@ -72,7 +72,7 @@ pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
     // The store of shared blocks precedes all files in the tree, so its losses are known before any file is visited.
     let mut lost_shared: BTreeMap<u64, (u64, ZoneId)> = BTreeMap::new();
     // Up to the first page that is lost.
-    let scanned = store.walk_stored(lost, |(key, extent)| match (extent.addr(), &extent) {
+    let mut add_lost = |(key, extent): (Key, Extent)| match (extent.addr(), &extent) {
         (Some(addr), _) if key.ino == SHARED => {
             lost_shared.insert(key.item, (key.item + extent.blocks(), addr.zone()));
         }
@@ -85,8 +85,15 @@ pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
             }
         }
         _ => {}
-    });
-    losses.incomplete |= scanned.is_err();
+    };
+    // Each subvolume tells what it shows: the main one first, which has the store.
+    let mut incomplete = false;
+    let subvolumes = store.meta().versions.all();
+    for subvolume in subvolumes {
+        let scanned = store.walk(keys_of(subvolume), lost, &mut add_lost);
+        incomplete |= scanned.is_err();
+    }
+    losses.incomplete |= incomplete;
     name_all(store, &mut losses);
     Ok(losses)
 }

@@ -59,6 +59,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
 
     let identity = VolumeIdentity {
         uuid: options.uuid,
+        visible_uuid: options.uuid,
         secret: options.secret,
         label: options.label.clone(),
         incompatible: REQUIRED | FRAMES | SHARED_BLOCKS | SNAPSHOTS | split | mirrored,

@@ -102,13 +102,18 @@ fn percent(basis_points: u32) -> String {
     format!("{}.{:02}", basis_points / 100, basis_points % 100)
 }
 
+/// Refuses a label that does not fit.
+pub(crate) fn check_label(label: &str) -> Result<(), FormatOptionsError> {
+    match label.len() {
+        bytes if bytes > LABEL_LEN_MAX => Err(FormatOptionsError::Label { bytes }),
+        _ => Ok(()),
+    }
+}
+
 impl FormatOptions {
     /// Whether a volume can be made so on some device: to be asked before anything is written.
     pub fn check(&self) -> Result<(), FormatOptionsError> {
-        if self.label.len() > LABEL_LEN_MAX {
-            let bytes = self.label.len();
-            return Err(FormatOptionsError::Label { bytes });
-        }
+        check_label(&self.label)?;
         if !(1..=2).contains(&self.copies) {
             let copies = self.copies;
             return Err(FormatOptionsError::Copies { copies });
@@ -196,6 +201,8 @@ pub struct Options {
     /// The volume is opened to be repaired: valid counts that contradict the tree do not stop it before
     /// [`crate::Volume::repair`] has counted anew.
     pub recount: bool,
+    /// The log goes on in another zone, whose header says what the volume is called now.
+    pub begin_log_zone: bool,
     /// Metadata pages kept in memory, bytes. Dirty pages come on top, up to
     /// [`Options::dirty_pages_max`].
     pub cache_bytes_max: usize,
@@ -260,6 +267,7 @@ impl Default for Options {
         Options {
             read_only: false,
             recount: false,
+            begin_log_zone: false,
             cache_bytes_max: 64 << 20,
             staging_bytes_max: 32 << 20,
             tails_bytes_max: 4 << 20,

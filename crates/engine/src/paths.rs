@@ -2,11 +2,11 @@
 //! for those who look at damage.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::RangeBounds;
+use std::ops::{Range, RangeBounds};
 
 use persimmon_format::inode::ROOT;
 use persimmon_format::name::DirEntry;
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::{Ino, Key, KeyKind, SubvolumeId};
 
 use crate::error::{Error, Result};
 use crate::store::Store;
@@ -14,23 +14,51 @@ use crate::store::Store;
 /// Deepest path that is told.
 const DEPTH_MAX: usize = 4096;
 
+/// All keys that a subvolume shows.
+pub(crate) fn keys_of(subvolume: SubvolumeId) -> Range<Key> {
+    let first = Key::GLOBAL.of(subvolume);
+    Key::new(first, KeyKind(0), 0)..Key::new(Ino(first.0 + Ino::END), KeyKind(0), 0)
+}
+
 /// A path of each of these inodes, from the root; none for what has no name, or whose name
-/// lies behind a damaged page.
+/// lies behind a damaged page. In a snapshot it begins with the name of that, in the directory of snapshots.
 #[must_use]
 pub(crate) fn paths(store: &Store, inos: &BTreeSet<Ino>) -> BTreeMap<Ino, Vec<u8>> {
+    let mut of_each: BTreeMap<SubvolumeId, BTreeSet<Ino>> = BTreeMap::new();
+    for ino in inos {
+        of_each.entry(ino.subvolume()).or_default().insert(*ino);
+    }
+    let mut all = BTreeMap::new();
+    for (subvolume, inos) in of_each {
+        let prefix = match store.meta().versions.subvolumes().get(&subvolume) {
+            Some(snapshot) if subvolume != SubvolumeId::MAIN => {
+                [b"/.snapshots/", snapshot.name.as_slice()].concat()
+            }
+            _ => Vec::new(),
+        };
+        let found = paths_in(store, subvolume, &inos).into_iter();
+        all.extend(found.map(|(ino, path)| (ino, [prefix.as_slice(), &path].concat())));
+    }
+    all
+}
+
+fn paths_in(store: &Store, subvolume: SubvolumeId, inos: &BTreeSet<Ino>) -> BTreeMap<Ino, Vec<u8>> {
+    let root = ROOT.of(subvolume);
     // Of files nobody but the whole tree says in which directory they are.
     let mut names: HashMap<Ino, (Ino, Vec<u8>)> = HashMap::new();
-    let first = Key::new(ROOT, KeyKind(0), 0);
     // What was found before a damaged page counts.
-    let _ = find_names(store, first.., inos, &mut names);
+    let _ = find_names(store, keys_of(subvolume), inos, &mut names);
     // Directories know their parents: in each, those that are on the way are looked for together.
     let mut wanted: BTreeSet<Ino> = names.values().map(|(parent, _)| *parent).collect();
     for _ in 0..DEPTH_MAX {
-        wanted.retain(|ino| *ino != ROOT && !names.contains_key(ino));
+        wanted.retain(|ino| *ino != root && !names.contains_key(ino));
         let mut within: BTreeMap<Ino, BTreeSet<Ino>> = BTreeMap::new();
         for ino in &wanted {
             if let Ok(Some(inode)) = store.view::<_, Error>(|view| view.inode(*ino)) {
-                within.entry(inode.parent).or_default().insert(*ino);
+                within
+                    .entry(inode.parent.of(subvolume))
+                    .or_default()
+                    .insert(*ino);
             }
         }
         wanted.clear();
@@ -47,7 +75,7 @@ pub(crate) fn paths(store: &Store, inos: &BTreeSet<Ino>) -> BTreeMap<Ino, Vec<u8
     let path = |ino: &Ino| {
         let mut parts = Vec::new();
         let mut at = *ino;
-        while at != ROOT {
+        while at != root {
             let (parent, name) = names.get(&at).filter(|_| parts.len() < DEPTH_MAX)?;
             parts.push(name);
             at = *parent;
@@ -73,8 +101,9 @@ fn find_names(
             return None;
         }
         let entry = DirEntry::decode(value).ok()?;
-        let name = || (entry.ino, (key.ino, entry.name.to_vec()));
-        wanted.contains(&entry.ino).then(name)
+        let ino = entry.ino.of(key.ino.subvolume());
+        let name = || (ino, (key.ino, entry.name.to_vec()));
+        wanted.contains(&ino).then(name)
     };
     store.walk(keys, named, |(ino, name)| {
         names.entry(ino).or_insert(name);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use persimmon_device::per_zone::PerZone;
-use persimmon_device::{ZoneId, ZonedDevice};
+use persimmon_device::{FirstZones, ZoneId, ZonedDevice};
 use persimmon_format::extent::Extent;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::{Key, KeyKind, PageId};
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::media::Media;
 use crate::meta::versions::Versions;
-use crate::meta::{Meta, extents, sharing};
+use crate::meta::{Meta, extents, mapping, sharing};
 use crate::options::Options;
 use crate::recovery::check_counters;
 use crate::zones::Stream;
@@ -54,6 +54,7 @@ impl Rebuild {
             ("the next zone's sequence", start.next_zone_sequence),
         ])?;
         let changes_lost = start.changes_lost;
+        let device = Arc::new(FirstZones::of(device, start.identity.zone_count));
         let (reserve, copies) = (start.reserve_basis_points, start.identity.copies());
         let empty = EmptyVolume::of(device, reserve, copies, &options)?;
         let (media, report) = (&empty.media, &empty.report);
@@ -108,7 +109,7 @@ impl Rebuild {
                     meta.versions.change(&key, Some(value))?;
                 }
                 if let Some(extent) = extent.as_ref().filter(|_| !replaced) {
-                    extents::count_in(meta, &store.zones, extent, beside);
+                    mapping::count_in(meta, &store.zones, extent, beside);
                     sharing::note(meta, &key, extent);
                 }
                 Ok(())

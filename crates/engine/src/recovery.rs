@@ -8,11 +8,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use persimmon_device::per_zone::PerZone;
-use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
+use persimmon_device::{FirstZones, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::footer::Footer;
 use persimmon_format::log::{BODY_LEN, LogState};
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{SNAPSHOTS, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, Lsn};
 
 mod arrival;
@@ -44,7 +44,7 @@ use crate::zones::table::Found;
 use crate::zones::{Budget, DeviceKind, Zones};
 use arrival::Arrival;
 pub(crate) use checks::check_counters;
-use checks::{check_end, check_footer, check_identity, with_features};
+use checks::{as_of, check_end, check_footer, check_identity};
 use reconcile::reconcile;
 use records::{ReplayTarget, replay_records};
 use resume::go_on;
@@ -108,12 +108,19 @@ impl RecoveryReport {
     }
 }
 
+/// How far opening a volume came.
+enum Progress {
+    Opened(Box<(Engine, RecoveryReport)>),
+    /// The volume has only so many zones of the device.
+    HasZones(u32),
+}
+
 /// Opens the volume on a device. If zones fail meanwhile it starts over, and knows of them.
 pub(crate) fn open(
-    device: Arc<dyn ZonedDevice>,
+    mut device: Arc<dyn ZonedDevice>,
     options: Options,
 ) -> Result<(Engine, RecoveryReport)> {
-    let zones = 0..device.geometry().zone_count;
+    let mut zones = 0..device.geometry().zone_count;
     let worn_out = |report: &[ZoneInfo]| {
         report
             .iter()
@@ -124,7 +131,13 @@ pub(crate) fn open(
     loop {
         let error = match open_as_reported(Arc::clone(&device), options.clone(), &report) {
             Err(error) => error,
-            opened => return opened,
+            Ok(Progress::Opened(opened)) => return Ok(*opened),
+            Ok(Progress::HasZones(count)) => {
+                device = Arc::new(FirstZones::of(device, count));
+                zones.end = count;
+                report.truncate(count as usize);
+                continue;
+            }
         };
         match device.report(zones.clone()) {
             Ok(now) if worn_out(&now) > worn_out(&report) => report = now,
@@ -138,18 +151,10 @@ fn open_as_reported(
     device: Arc<dyn ZonedDevice>,
     options: Options,
     report: &[ZoneInfo],
-) -> Result<(Engine, RecoveryReport)> {
+) -> Result<Progress> {
     let media = Media::new(device, options.barrier);
-    let FoundLog {
-        identity,
-        zones: log_zones,
-        undecodable,
-    } = scan::find(&media, report).map_err(log_damaged(&media, report))?;
-    let headers_rescued = log_zones.iter().filter(|f| f.headless()).count() as u32;
-    check_identity(&identity, &media, &options)?;
-    let key = identity.key();
-
-    let copies = identity.copies();
+    let volume = find_volume(&media, report, &options)?;
+    let (identity, log_zones) = (volume.identity, volume.log_zones);
     let LogAsRead {
         footer_addr,
         footer,
@@ -157,9 +162,13 @@ fn open_as_reported(
         older_footer,
         blocks,
         uneven,
-    } = start::read(&media, &key, &log_zones, copies).map_err(log_damaged(&media, report))?;
-    check_footer(&media, &footer)?;
-    let identity = with_features(identity, &footer, &options)?;
+    } = volume.log;
+    let (key, copies) = (identity.key(), identity.copies());
+    let headers_rescued = log_zones.iter().filter(|f| f.headless()).count() as u32;
+    if identity.zone_count < media.geometry().zone_count {
+        // It began before the device had more, and nothing of it is in these.
+        return Ok(Progress::HasZones(identity.zone_count));
+    }
     let replay = Replay::new(&blocks, footer.counted);
     let Tables {
         zit,
@@ -170,7 +179,8 @@ fn open_as_reported(
     } = Tables::read(&media, &identity, report, &footer)?;
     let damaged = |f: &FoundZone| f.headless() || !f.is_whole(copies);
     let replayed_zones = blocks::from(&log_zones, footer.replay.sequence);
-    let leave_zone = uneven || replayed_zones.iter().any(damaged);
+    let uneven = uneven || replayed_zones.iter().any(damaged);
+    let leave_zone = uneven || options.begin_log_zone;
     // What only one zone of a pair has is durable when a checkpoint has it: the log is left then.
     let log_start = if leave_zone {
         proven
@@ -211,10 +221,6 @@ fn open_as_reported(
         are_counted,
         mat_lost: mat_chunks_lost > 0,
     };
-    let mut versions_lost = 0;
-    if identity.incompatible & SNAPSHOTS != 0 {
-        versions_lost = records::read_versions(&target, &media, &mut meta)?;
-    }
     let replayed = replay_records(&replay, &footer, &arrival, &target, &mut meta)
         .map_err(log_lost(&media, report))?;
     let (last, tail_cut) = (replayed.last, replayed.left_out.of_newest);
@@ -234,7 +240,9 @@ fn open_as_reported(
     let start = LogInit {
         state,
         next_lsn: last.next(),
-        head: log_zones.last().map(|newest| head(newest, &zones, copies)),
+        head: log_zones
+            .last()
+            .map(|newest| head(newest, &zones, copies, options.begin_log_zone)),
         chain: log_zones.iter().map(|f| f.zone).collect(),
         replay_sequence: footer.replay.sequence,
         // The first block of a new epoch tells.
@@ -243,7 +251,7 @@ fn open_as_reported(
     };
     check_replay_start(&start)?;
     let summary = RecoveryReport {
-        log_zones_undecodable: lost_ends(undecodable, &media, &zit, &zones),
+        log_zones_undecodable: lost_ends(volume.undecodable, &media, &zit, &zones),
         checkpoint: footer.checkpoint,
         footer_blocks: footer.encode().len().div_ceil(BODY_LEN) as u32,
         mat_chunks: footer.mat.len() as u32,
@@ -256,14 +264,15 @@ fn open_as_reported(
         log_blocks_bad: blocks.iter().filter(|b| b.state().is_none()).count() as u32,
         headers_rescued,
         zones_reset: (zones.orphaned_zones().len() + stale.len()) as u32,
-        copies_uneven: copies > 1 && leave_zone,
+        copies_uneven: copies > 1 && uneven,
         zones_failed: zones_failed(&found),
         mat_chunks_lost,
         zit_chunks_lost,
-        changes_lost: replayed.changes_lost + versions_lost,
+        changes_lost: replayed.changes_lost,
         opening: replay.opening,
         last,
     };
+    let on_device = OnDevice::of(&footer, &identity, tables::written(zit, &as_written));
     let engine = Engine::new(Parts {
         media,
         identity,
@@ -271,12 +280,39 @@ fn open_as_reported(
         meta,
         zones,
         start,
-        on_device: OnDevice::of(&footer, tables::written(zit, &as_written)),
+        on_device,
         reserve_basis_points: footer.reserve_basis_points,
     });
     let invalidated = replayed.left_out.any;
     go_on(&engine, report, &stale, &summary, leave_zone, invalidated)?;
-    Ok((engine, summary))
+    Ok(Progress::Opened(Box::new((engine, summary))))
+}
+
+/// Who a volume is, as of its newest footer, and its log.
+struct FoundVolume {
+    identity: VolumeIdentity,
+    log_zones: Vec<FoundZone>,
+    /// See [`FoundLog::undecodable`].
+    undecodable: Vec<ZoneId>,
+    log: LogAsRead,
+}
+
+fn find_volume(media: &Media, report: &[ZoneInfo], options: &Options) -> Result<FoundVolume> {
+    let FoundLog {
+        identity,
+        zones: log_zones,
+        undecodable,
+    } = scan::find(media, report).map_err(log_damaged(media, report))?;
+    check_identity(&identity, media, options)?;
+    let (key, copies) = (identity.key(), identity.copies());
+    let log = start::read(media, &key, &log_zones, copies).map_err(log_damaged(media, report))?;
+    check_footer(media, &log.footer)?;
+    Ok(FoundVolume {
+        identity: as_of(identity, &log.footer, media, options)?,
+        log_zones,
+        undecodable,
+        log,
+    })
 }
 
 /// Zones that have failed and are not retired yet.
@@ -395,9 +431,13 @@ fn log_damaged(media: &Media, report: &[ZoneInfo]) -> impl Fn(Error) -> Error {
     move |error| match or_lost(error) {
         error @ (Error::NoVolume(_) | Error::Inconsistent(_) | Error::Damaged { .. }) => {
             match any_header(media, report) {
-                Some(VolumeIdentity { label, uuid, .. }) => Error::LogDamaged {
+                Some(VolumeIdentity {
                     label,
-                    uuid,
+                    visible_uuid,
+                    ..
+                }) => Error::LogDamaged {
+                    label,
+                    uuid: visible_uuid,
                     source: Box::new(error),
                 },
                 None => error,
@@ -424,10 +464,10 @@ fn any_header(media: &Media, report: &[ZoneInfo]) -> Option<VolumeIdentity> {
 ///
 /// A power cut can take a zone's header along and leave what is behind it. Such a zone is left as
 /// soon as may be: whatever else befalls it, it would be hard to know again.
-fn head(newest: &FoundZone, zones: &Zones, copies: u32) -> LogHead {
+fn head(newest: &FoundZone, zones: &Zones, copies: u32, leave: bool) -> LogHead {
     let known =
         !newest.headless() || zones.free_zones(DeviceKind::Metadata) <= zones.budget.log_reserve;
-    let next_block = if newest.is_writable(copies) && known {
+    let next_block = if newest.is_writable(copies) && known && !leave {
         newest.write_pointer.max(1)
     } else {
         newest.zone.capacity

@@ -45,6 +45,12 @@ pub const ZONE_BLOCKS_MAX: u32 = 1 << 20;
 /// Most zones of a container. Bounds the memory that opening one takes.
 pub const ZONE_COUNT_MAX: u32 = 1 << 22;
 
+/// Incompatible feature: the container has grown, and its first zone is where the superblock says.
+pub const GROWN: u64 = 1;
+/// The last place at which a container has its first zone: behind the longest table.
+const DATA_MAX: u64 =
+    (TABLE + ZONE_COUNT_MAX as u64 * CELL_BYTES as u64).next_multiple_of(DATA_ALIGN_BYTES);
+
 const _: () = assert!((ZONE_COUNT_MAX as u64) < Addr::FIELD_LIMIT);
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -70,12 +76,14 @@ mod at {
     pub(super) const DATA: usize = 160;
     pub(super) const ZONE_STRIDE: usize = 168;
     pub(super) const TOTAL: usize = 176;
+    pub(super) const VOLUME: usize = 184;
     pub(super) const CHECKSUM: usize = super::BLOCK_SIZE - 8;
 }
 
 const _: () = assert!(at::LABEL + LABEL_BYTES == at::BLOCK_SIZE);
 const _: () = assert!(at::UUID + 16 == at::LABEL);
-const _: () = assert!(at::TOTAL + 8 <= at::CHECKSUM);
+const _: () = assert!(at::TOTAL + 8 == at::VOLUME);
+const _: () = assert!(at::VOLUME + 16 <= at::CHECKSUM);
 
 /// Sizes and limits of the zoned device in a container. Blocks are of [`BLOCK_SIZE`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +113,7 @@ pub struct Layout {
     pub zone_stride: u64,
     /// One past the last zone: copy 2 of the superblock.
     pub end: u64,
-    /// One past the second table and the empty bytes behind it.
+    /// One past the tables there and the empty bytes behind them.
     pub total: u64,
 }
 
@@ -132,6 +140,11 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// Label of the volume inside, for probing; at most [`LABEL_BYTES`].
     pub label: String,
+    /// UUID that the volume inside was made with, which its zone headers have. It is another than [`Superblock::uuid`]
+    /// where users have changed that.
+    pub volume: [u8; 16],
+    /// Where zone 0 is, in a container that has grown: where it was before. `None`: where the geometry puts it.
+    pub data: Option<u64>,
     /// Set once the container was made to its end.
     pub complete: bool,
     /// Seed of the checksums in the table.
@@ -180,6 +193,11 @@ pub enum ContainerError {
 impl ContainerGeometry {
     /// Checks the sizes and limits, and says where everything goes.
     pub fn layout(&self) -> Result<Layout, ContainerError> {
+        self.layout_from(None)
+    }
+
+    /// The same of a container that has grown, whose first zone is where it was before.
+    pub fn layout_from(&self, grown: Option<u64>) -> Result<Layout, ContainerError> {
         let bad = |why| Err(ContainerError::BadGeometry(why));
         if self.zone_count == 0 {
             return bad("a device needs at least one zone");
@@ -208,14 +226,30 @@ impl ContainerGeometry {
         // At most 2^22 zones of 2^32 bytes and tables of 2^29: far below 2^63.
         let zones = u64::from(self.zone_count) * zone_stride;
         let head = HEAD_BYTES.min(zones / 12 / DATA_ALIGN_BYTES * DATA_ALIGN_BYTES);
-        let data = (TABLE + table_bytes)
-            .max(head)
-            .next_multiple_of(DATA_ALIGN_BYTES);
+        let data = match grown {
+            None => (TABLE + table_bytes)
+                .max(head)
+                .next_multiple_of(DATA_ALIGN_BYTES),
+            Some(data) if !(DATA_ALIGN_BYTES..=DATA_MAX).contains(&data) => {
+                return bad("the first zone is where no container has it");
+            }
+            Some(data) if data % DATA_ALIGN_BYTES != 0 => {
+                return bad("the first zone is where no container has it");
+            }
+            Some(data) => data,
+        };
         let end = data + zones;
         let second_table = end + BLOCK;
-        let total = (second_table + table_bytes + TAIL_BYTES).next_multiple_of(DATA_ALIGN_BYTES);
+        let after = second_table + table_bytes;
+        // What has grown beyond the room in front of its first zone has both at its end.
+        let (first_table, after) = if TABLE + table_bytes <= data {
+            (TABLE, after)
+        } else {
+            (after, after + table_bytes)
+        };
+        let total = (after + TAIL_BYTES).next_multiple_of(DATA_ALIGN_BYTES);
         Ok(Layout {
-            tables: [TABLE, second_table],
+            tables: [first_table, second_table],
             table_bytes,
             data,
             zone_stride,
@@ -228,12 +262,13 @@ impl ContainerGeometry {
 impl Superblock {
     /// The block of copy 0, 1 or 2.
     pub fn encode(&self, copy: u32) -> Result<[u8; BLOCK_SIZE], ContainerError> {
-        let layout = self.geometry.layout()?;
+        let layout = self.layout()?;
+        let features = if self.data.is_some() { GROWN } else { 0 };
         let mut block = [0; BLOCK_SIZE];
         put(&mut block, at::MAGIC, &MAGIC);
         put(&mut block, at::VERSION, &VERSION.to_le_bytes());
         put(&mut block, at::COPY, &copy.to_le_bytes());
-        put(&mut block, at::FEATURES, &0u64.to_le_bytes());
+        put(&mut block, at::FEATURES, &features.to_le_bytes());
         put(&mut block, at::GENERATION, &self.generation.to_le_bytes());
         put(&mut block, at::UUID, &self.uuid);
         put(&mut block, at::LABEL, cut_label(&self.label).as_bytes());
@@ -257,6 +292,9 @@ impl Superblock {
             (at::TOTAL, layout.total),
         ] {
             put(&mut block, at, &value.to_le_bytes());
+        }
+        if self.volume != self.uuid {
+            put(&mut block, at::VOLUME, &self.volume);
         }
         let checksum = superblock_checksum(&block);
         put(&mut block, at::CHECKSUM, &checksum.to_le_bytes());
@@ -285,8 +323,10 @@ impl Superblock {
             });
         }
         let features = u64_at(block, at::FEATURES);
-        if features != 0 {
-            return Err(ContainerError::UnknownFeatures { features });
+        if features & !GROWN != 0 {
+            return Err(ContainerError::UnknownFeatures {
+                features: features & !GROWN,
+            });
         }
         let limit = |at| Some(u32_at(block, at)).filter(|limit| *limit != 0);
         let geometry = ContainerGeometry {
@@ -296,7 +336,8 @@ impl Superblock {
             max_open: limit(at::MAX_OPEN),
             max_active: limit(at::MAX_ACTIVE),
         };
-        let layout = geometry.layout()?;
+        let data = (features & GROWN != 0).then(|| u64_at(block, at::DATA));
+        let layout = geometry.layout_from(data)?;
         if u32_at(block, at::BLOCK_SIZE) != BLOCK_SIZE as u32
             || u64_at(block, at::END) != layout.end
             || u64_at(block, at::DATA) != layout.data
@@ -309,20 +350,32 @@ impl Superblock {
         }
         let label: [u8; LABEL_BYTES] = array_at(block, at::LABEL);
         let label = label.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        let uuid: [u8; 16] = array_at(block, at::UUID);
+        let changed: [u8; 16] = array_at(block, at::VOLUME);
+        let volume = if changed == [0; 16] { uuid } else { changed };
         Ok(Superblock {
             geometry,
+            data,
+            volume,
             generation: u64_at(block, at::GENERATION),
-            uuid: array_at(block, at::UUID),
+            uuid,
             label: String::from_utf8_lossy(label).into_owned(),
             complete: u32_at(block, at::COMPLETE) == 1,
             table_seed: u64_at(block, at::TABLE_SEED),
         })
     }
 
-    /// Whether both are of the same container, made at the same time: a rewriting changes neither.
+    /// Where everything is.
+    pub fn layout(&self) -> Result<Layout, ContainerError> {
+        self.geometry.layout_from(self.data)
+    }
+
+    /// Whether both are of the same container with the same zones: a rewriting changes neither.
     #[must_use]
     pub fn is_of_same(&self, other: &Superblock) -> bool {
-        self.geometry == other.geometry && self.table_seed == other.table_seed
+        self.geometry == other.geometry
+            && self.data == other.data
+            && self.table_seed == other.table_seed
     }
 
     /// The seed that a container gets which is made for a volume with this UUID.

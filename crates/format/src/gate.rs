@@ -6,10 +6,8 @@
 //! is, and never a torn header.
 
 use crate::codec::{Put, Reader};
-use crate::zone_header::{FORMAT_VERSION, WHAT};
-use crate::zone_header::{
-    KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE, LABEL_LEN_MAX, MAGIC, REQUIRED,
-};
+use crate::zone_header::{FORMAT_VERSION, WHAT, read_label};
+use crate::zone_header::{KNOWN_INCOMPATIBLE, KNOWN_READ_ONLY_COMPATIBLE, MAGIC, REQUIRED};
 use crate::{FormatError, Result};
 
 /// Three sets of 64 flags: what a reader must know, of a volume.
@@ -94,9 +92,7 @@ impl FixedFields {
         r.u32()?;
         let uuid = r.array()?;
         r.bytes(32)?;
-        let label = r.bytes(LABEL_LEN_MAX)?;
-        let end = label.iter().position(|b| *b == 0).unwrap_or(label.len());
-        let label = String::from_utf8_lossy(label.get(..end).unwrap_or_default()).into_owned();
+        let label = read_label(&mut r)?;
         let features = Features::read(&mut r)?;
         r.bytes(8)?;
         Ok(FixedFields {

@@ -6,8 +6,9 @@
 //! 144..152, device 152, role 153, lifetime 154, reserved 155, zone 156..160, sequence 160..168,
 //! zone count 168..172, zone blocks 172..176, first log sequence 176..184, creation time (seconds
 //! since 1970) 184..192, partner (one more than the number of the zone that holds the other copy, 0
-//! if there is none) 192..196, zones for metadata (with the feature `SPLIT`, else 0) 196..200, zeros,
-//! XXH3-64 of all that 4088..4096.
+//! if there is none) 192..196, zones for metadata (with the feature `SPLIT`, else 0) 196..200, the UUID
+//! that users see (with the feature `PROPERTIES`, else zeros) 200..216, zeros, XXH3-64 of all that
+//! 4088..4096.
 
 use crate::checksum::{self, SECRET_LEN};
 use crate::codec::{Put, Reader};
@@ -48,19 +49,63 @@ pub const FRAMES: u64 = 128;
 pub const SHARED_BLOCKS: u64 = 256;
 /// Incompatible feature: there may be snapshots: versions of items, and subvolumes that show them.
 pub const SNAPSHOTS: u64 = 512;
+/// Incompatible feature: footers have the [`Properties`] of the volume; those in zone headers may be older.
+pub const PROPERTIES: u64 = 1024;
 /// Features whose bits a reader must know to mount at all.
 pub const KNOWN_INCOMPATIBLE: u64 =
-    MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | SNAPSHOTS | REQUIRED;
+    MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | SNAPSHOTS | PROPERTIES | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
 /// Features whose bits a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
-/// The volume's identity, the same in each of its zone headers.
+/// What making a volume sets and can be changed later. A changed one is in the footers (feature [`PROPERTIES`]) and in
+/// zone headers written since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Zones of the volume.
+    pub zone_count: u32,
+    /// UUID that users see.
+    pub uuid: [u8; 16],
+    /// Label, UTF-8, at most [`LABEL_LEN_MAX`] bytes.
+    pub label: String,
+}
+
+impl Properties {
+    /// Bytes they take in a footer.
+    pub(crate) const LEN: usize = 4 + 16 + LABEL_LEN_MAX;
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let end = out.len() + Properties::LEN;
+        out.put_u32(self.zone_count);
+        out.put(&self.uuid);
+        out.put(container::cut_label(&self.label).as_bytes());
+        out.resize(end, 0);
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Properties> {
+        Ok(Properties {
+            zone_count: r.u32()?,
+            uuid: r.array()?,
+            label: read_label(r)?,
+        })
+    }
+}
+
+/// A label as stored: padded with zeros.
+pub(crate) fn read_label(r: &mut Reader<'_>) -> Result<String> {
+    let label = r.bytes(LABEL_LEN_MAX)?;
+    let end = label.iter().position(|b| *b == 0).unwrap_or(label.len());
+    Ok(String::from_utf8_lossy(label.get(..end).unwrap_or_default()).into_owned())
+}
+
+/// The volume's identity. All of its zone headers have the same, but for its [`Properties`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeIdentity {
-    /// UUID.
+    /// UUID that the volume was made with: it ties its blocks together, and never changes.
     pub uuid: [u8; 16],
+    /// UUID that users see: the same until they change it.
+    pub visible_uuid: [u8; 16],
     /// Secret of the keyed checksums.
     pub secret: [u8; SECRET_LEN],
     /// Label, UTF-8, at most [`LABEL_LEN_MAX`] bytes.
@@ -73,7 +118,7 @@ pub struct VolumeIdentity {
     pub compatible: u64,
     /// Seconds since 1970 when the volume was made.
     pub created_seconds: i64,
-    /// Zones of the device.
+    /// Zones of the volume. The device may have more, which the volume does not use.
     pub zone_count: u32,
     /// Blocks from zone to zone; on two devices of the larger zones.
     pub zone_blocks: u32,
@@ -105,6 +150,28 @@ impl VolumeIdentity {
         self.incompatible = all.incompatible;
         self.read_only_compatible = all.read_only_compatible;
         self.compatible = all.compatible;
+    }
+
+    /// Its properties.
+    #[must_use]
+    pub fn properties(&self) -> Properties {
+        Properties {
+            zone_count: self.zone_count,
+            uuid: self.visible_uuid,
+            label: self.label.clone(),
+        }
+    }
+
+    /// The same volume with these properties, which supersede those in zone headers.
+    #[must_use]
+    pub fn with(self, properties: Properties) -> VolumeIdentity {
+        VolumeIdentity {
+            visible_uuid: properties.uuid,
+            label: properties.label,
+            zone_count: properties.zone_count,
+            incompatible: self.incompatible | PROPERTIES,
+            ..self
+        }
     }
 
     /// Zones that hold each block of the log and of metadata.
@@ -166,6 +233,9 @@ impl ZoneHeader {
         out.put_i64(v.created_seconds);
         out.put_u32(self.partner.map_or(0, |zone| zone.0.saturating_add(1)));
         out.put_u32(v.metadata_zones);
+        if v.incompatible & PROPERTIES != 0 {
+            out.put(&v.visible_uuid);
+        }
         out.resize(CHECKSUM_OFFSET, 0);
         let sum = checksum::plain(&out);
         out.put_u64(sum);
@@ -205,9 +275,14 @@ impl ZoneHeader {
         if (metadata_zones > 0) != (features.incompatible & SPLIT != 0) {
             return Err(r.bad("number of zones for metadata", metadata_zones.into()));
         }
+        let visible_uuid = match features.incompatible & PROPERTIES {
+            0 => uuid,
+            _ => r.array()?,
+        };
         Ok(ZoneHeader {
             volume: VolumeIdentity {
                 uuid,
+                visible_uuid,
                 secret,
                 label,
                 incompatible: features.incompatible,

@@ -9,7 +9,7 @@ use persimmon_format::footer::Footer;
 use persimmon_format::gate::{Features, FixedFields, volume_of};
 use persimmon_format::log::LogBlock;
 use persimmon_format::summary::Summary;
-use persimmon_format::zone_header::{FORMAT_VERSION, REQUIRED, ZoneHeader};
+use persimmon_format::zone_header::{FORMAT_VERSION, PROPERTIES, REQUIRED, ZoneHeader};
 use persimmon_format::{BLOCK_SIZE, FormatError, checksum};
 
 const NEWER: u32 = FORMAT_VERSION + 1;
@@ -63,8 +63,10 @@ fn unknown_and_missing_features_are_told_from_damage() {
         let known = features.incompatible & !persimmon_format::zone_header::KNOWN_INCOMPATIBLE == 0;
         assert_eq!(features.check().is_ok(), known, "bit {bit}");
         assert_eq!(features.unknown_to_write(), flag);
+        let has_properties = features.incompatible & PROPERTIES != 0;
         let footer = Footer {
             features,
+            properties: has_properties.then(|| samples::identity().properties()),
             ..samples::footer()
         };
         assert_eq!(Footer::decode(&footer.encode()).is_ok(), known, "bit {bit}");

@@ -7,7 +7,7 @@ mod samples;
 use persimmon_format::footer::{Footer, Valid};
 use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, Xattr, first_item};
 use persimmon_format::table::MatEntry;
-use persimmon_format::zone_header::SPLIT;
+use persimmon_format::zone_header::{PROPERTIES, Properties, SPLIT, ZoneHeader};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, ZoneId, checksum};
 
 /// Compares bytes with their hexadecimal form; `..` stands for the zeros that follow.
@@ -160,6 +160,49 @@ fn footer() {
         2b2a00003b3a0000000000004b4a..
     ",
     );
+}
+
+#[test]
+fn footer_with_properties() {
+    let mut footer = samples::footer();
+    let without = footer.encode();
+    footer.features.incompatible |= PROPERTIES;
+    footer.properties = Some(Properties {
+        zone_count: 0x0102_0304,
+        uuid: *b"0123456789abcdef",
+        label: "kakī".into(),
+    });
+    let bytes = footer.encode();
+    let mut expected = without;
+    expected[1] |= 2;
+    let mut properties = vec![4, 3, 2, 1];
+    properties.extend(b"0123456789abcdef");
+    properties.extend("kakī".as_bytes());
+    properties.resize(84, 0);
+    expected.splice(132..132, properties);
+    assert_eq!(bytes, expected);
+    assert_eq!(Footer::decode(&bytes), Ok(footer));
+    assert!(Footer::decode(&bytes[..200]).is_err());
+}
+
+#[test]
+fn zone_header_with_properties() {
+    let mut header = samples::zone_header();
+    let without = header.encode();
+    header.volume = header.volume.with(Properties {
+        zone_count: 0x0102_0304,
+        uuid: *b"0123456789abcdef",
+        label: "kakī".into(),
+    });
+    let block = header.encode();
+    let mut expected = without;
+    expected[64..128].fill(0);
+    expected[64..69].copy_from_slice("kakī".as_bytes());
+    expected[129] |= 2;
+    expected[168..172].copy_from_slice(&[4, 3, 2, 1]);
+    expected[200..216].copy_from_slice(b"0123456789abcdef");
+    assert_eq!(block[..4088], expected[..4088]);
+    assert_eq!(ZoneHeader::decode(&block), Ok(header));
 }
 
 #[test]

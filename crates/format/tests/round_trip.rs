@@ -20,7 +20,7 @@ use persimmon_format::references::References;
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{
-    KNOWN_INCOMPATIBLE, REQUIRED, SHARED_BLOCKS, SPLIT, ZoneHeader,
+    KNOWN_INCOMPATIBLE, PROPERTIES, Properties, REQUIRED, SHARED_BLOCKS, SPLIT, ZoneHeader,
 };
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, VersionId, ZoneId,
@@ -37,6 +37,16 @@ prop_compose! {
     fn key()(ino in any::<u64>(), kind in any::<u8>(), item in any::<u64>(), snapshot in any::<u32>())
         -> Key {
         Key { ino: Ino(ino), kind: KeyKind(kind), item, version: VersionId(snapshot) }
+    }
+}
+
+prop_compose! {
+    fn properties()(
+        zone_count in any::<u32>(),
+        uuid in any::<[u8; 16]>(),
+        label in "\\PC{0,16}",
+    ) -> Properties {
+        Properties { zone_count, uuid, label }
     }
 }
 
@@ -232,6 +242,7 @@ fn footer() -> impl Strategy<Value = Footer> {
         chunks(),
         overrides,
         counts(),
+        properties(),
     )
         .prop_map(
             |(
@@ -242,6 +253,7 @@ fn footer() -> impl Strategy<Value = Footer> {
                 zit,
                 overrides,
                 counts,
+                properties,
             )| {
                 let incompatible = REQUIRED | (n[4] & KNOWN_INCOMPATIBLE);
                 let shared_end = match incompatible & SHARED_BLOCKS {
@@ -249,6 +261,7 @@ fn footer() -> impl Strategy<Value = Footer> {
                     _ => n[9] % (FILE_BLOCKS_END + 1),
                 };
                 Footer {
+                    properties: (n[4] & PROPERTIES != 0).then_some(properties),
                     features: Features {
                         incompatible,
                         read_only_compatible: n[5],
@@ -474,13 +487,17 @@ proptest! {
         (zone, sequence, first_log_sequence) in any::<(u32, u64, u64)>(),
         partner in prop::option::of(0..u32::MAX),
         metadata_zones in prop_oneof![Just(0), any::<u32>()],
+        properties in prop::option::of(properties()),
     ) {
         prop_assume!(partner != Some(zone));
         let mut header = samples::zone_header();
+        header.volume.label = label;
+        if let Some(properties) = properties {
+            header.volume = header.volume.with(properties);
+        }
         header.partner = partner.map(ZoneId);
         header.volume.metadata_zones = metadata_zones;
         header.volume.incompatible |= if metadata_zones > 0 { SPLIT } else { 0 };
-        header.volume.label = label;
         header.role = Role::from_number(role).unwrap();
         header.zone = ZoneId(zone);
         header.sequence = sequence;

@@ -94,6 +94,17 @@ pub(crate) fn newest(
     Ok(Some(load(media, key, addr, footer, findings)))
 }
 
+/// The newest complete footer that the log leads to.
+pub(crate) fn newest_footer(media: &Media<'_>, key: &VolumeKey, log: &Log) -> Option<Footer> {
+    let last = log.newest.as_ref()?;
+    let from = log.sequence_at(last.state.footer);
+    let from = from.filter(|at| *at <= last.sequence).unwrap_or(0);
+    let footers = footers_from(media, key, log, from).into_iter();
+    footers
+        .map(|(_, footer)| footer)
+        .max_by_key(|footer| footer.checkpoint)
+}
+
 /// The newest complete footer that is left in the log at all, where the one that the log names is
 /// damaged. Zones that it needs may have been reset since.
 pub(crate) fn older(

@@ -11,6 +11,8 @@ use crate::error::{InspectError, Result};
 /// The device and its zone report.
 pub(crate) struct Media<'d> {
     device: &'d dyn ZonedDevice,
+    /// Of the zones that the volume has.
+    geometry: Geometry,
     zones: Vec<ZoneInfo>,
     /// Zones that hold the same.
     partners: BTreeMap<ZoneId, ZoneId>,
@@ -19,10 +21,18 @@ pub(crate) struct Media<'d> {
 }
 
 impl<'d> Media<'d> {
-    pub(crate) fn new(device: &'d dyn ZonedDevice) -> Result<Media<'d>> {
-        let zones = device.report(0..device.geometry().zone_count)?;
+    /// The first so many zones of the device.
+    pub(crate) fn new(device: &'d dyn ZonedDevice, zone_count: u32) -> Result<Media<'d>> {
+        let geometry = device.geometry();
+        let geometry = Geometry {
+            zone_count: zone_count.min(geometry.zone_count),
+            conventional_zones: zone_count.min(geometry.conventional_zones),
+            ..geometry.clone()
+        };
+        let zones = device.report(0..geometry.zone_count)?;
         Ok(Media {
             device,
+            geometry,
             zones,
             partners: BTreeMap::new(),
             unsupported: OnceLock::new(),
@@ -69,7 +79,7 @@ impl<'d> Media<'d> {
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
-        self.device.geometry()
+        &self.geometry
     }
 
     pub(crate) fn zones(&self) -> impl Iterator<Item = (ZoneId, &ZoneInfo)> {

@@ -79,6 +79,11 @@ impl<'i, 'd> State<'i, 'd> {
         &self.versions
     }
 
+    /// The table of versions is lost: of all items at a place the newest is taken for what the main subvolume shows.
+    pub(crate) fn take_newest(&mut self) {
+        self.versions.take_newest();
+    }
+
     /// What the main subvolume has.
     pub(crate) fn main(&self) -> Rc<Scope> {
         let version = self.versions.of(SubvolumeId::MAIN);
@@ -105,11 +110,13 @@ impl<'i, 'd> State<'i, 'd> {
             field: "subvolume",
             value: subvolume.0.into(),
         })?;
-        let place = Key {
+        let mut place = Key {
             ino: key.ino.plain(),
-            version: VersionId(0),
             ..*key
         };
+        if !self.versions.is_plain() {
+            place.version = VersionId(0);
+        }
         Ok((self.versions.scope(version), place))
     }
 
@@ -350,20 +357,21 @@ impl<'i, 'd> State<'i, 'd> {
     /// Makes an item of the version that the key's subvolume has.
     fn put(&mut self, key: &Key, value: Vec<u8>) -> Result<()> {
         let (scope, place) = self.place(key)?;
+        self.take_owned(&scope, &place);
+        self.overlay
+            .insert(self.own(&scope, &place), Some(value.clone()));
         if is_of_table(&place) {
             self.versions.change(&place, Some(&value));
         }
-        self.take_owned(&scope, &place);
-        self.overlay.insert(place.at(scope.number), Some(value));
         Ok(())
     }
 
     fn delete(&mut self, key: &Key) -> Result<()> {
         let (scope, place) = self.place(key)?;
+        self.take_owned(&scope, &place);
         if is_of_table(&place) {
             self.versions.change(&place, None);
         }
-        self.take_owned(&scope, &place);
         let hides = scope.has_parent && self.shown_below(&scope, &place).is_some();
         let is_inode = place.kind == KeyKind::INODE;
         if hides && (is_inode || self.is_there(&scope, place.ino)) {
@@ -373,10 +381,18 @@ impl<'i, 'd> State<'i, 'd> {
         Ok(())
     }
 
+    /// The key of what a version makes at a place. While there is one version, records name their keys whole.
+    fn own(&self, scope: &Scope, place: &Key) -> Key {
+        match self.versions.is_plain() || place.is_unversioned() {
+            true => *place,
+            false => place.at(scope.number),
+        }
+    }
+
     /// Removes what a version owns at a place.
     fn take_owned(&mut self, scope: &Scope, place: &Key) {
         if self.versions.is_plain() || place.is_unversioned() {
-            self.overlay.insert(place.at(scope.number), None);
+            self.overlay.insert(*place, None);
             return;
         }
         for (number, _) in self.items_at(place) {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use persimmon_device::{ZoneState, ZonedDevice};
+use persimmon_device::{Geometry, ZoneState, ZonedDevice};
 use persimmon_format::gate::{self, Features, FixedFields};
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
-use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{PROPERTIES, VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, Lsn, VolumeKey, ZoneId};
 use serde::Serialize;
 
@@ -117,10 +117,27 @@ impl<'d> Inspector<'d> {
         findings: &mut Findings,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Inspector<'d>> {
-        let mut media = Media::new(device)?;
-        let headers = read_headers(&media, progress);
-        let (uuid, features) = which_volume(&headers, &media)?;
-        let identity = identity(&media, &headers, uuid, features)?;
+        let zones = device.geometry().zone_count;
+        let media = Media::new(device, zones)?;
+        let mut headers = read_headers(&media, progress);
+        let bare = Inspector::of_headers(media, &headers, &mut Findings::new(0))?;
+        if bare.identity.zone_count == zones {
+            zone_uses(&bare.identity, &headers, findings);
+            return Ok(bare);
+        }
+        // The device has more than the volume, and nothing of it is in these.
+        headers.truncate(bare.identity.zone_count as usize);
+        let media = Media::new(device, bare.identity.zone_count)?;
+        Inspector::of_headers(media, &headers, findings)
+    }
+
+    fn of_headers(
+        mut media: Media<'d>,
+        headers: &[Option<Header>],
+        findings: &mut Findings,
+    ) -> Result<Inspector<'d>> {
+        let (uuid, features) = which_volume(headers, &media)?;
+        let mut identity = identity(&media, headers, uuid, features)?;
         let mut zones = zone_uses(&identity, headers, findings);
         let key = identity.key();
         let (headless, undecodable) = believe_headless(&media, &key, &mut zones);
@@ -134,6 +151,11 @@ impl<'d> Inspector<'d> {
             Vec::new()
         };
         media.check_supported()?;
+        let footer = checkpoint::newest_footer(&media, &key, &log);
+        if let Some(properties) = footer.and_then(|footer| footer.properties) {
+            identity = identity.with(properties);
+            check_geometry(&identity, media.geometry())?;
+        }
         Ok(Inspector {
             media,
             identity,
@@ -153,7 +175,7 @@ impl<'d> Inspector<'d> {
         let footer = self.checkpoint.as_ref().map(|c| &c.footer);
         let cut = footer.map(|f| f.cut);
         VolumeInfo {
-            uuid: uuid_text(&self.identity.uuid),
+            uuid: uuid_text(&self.identity.visible_uuid),
             label: self.identity.label.clone(),
             format_version: persimmon_format::zone_header::FORMAT_VERSION,
             created_seconds: self.identity.created_seconds,
@@ -368,21 +390,34 @@ fn identity(
     // Of its headers the majority decides, should one differ from the others.
     let mut identity: Option<&VolumeIdentity> = None;
     let mut lead = 0u64;
-    let good = headers.iter().flatten().flat_map(|h| &h.header);
-    let volumes = good.map(|header| &header.volume);
-    for volume in volumes.filter(|volume| volume.uuid == uuid) {
+    let good = || {
+        let good = headers.iter().flatten().flat_map(|h| &h.header);
+        good.filter(|header| header.volume.uuid == uuid)
+    };
+    for ZoneHeader { volume, .. } in good() {
         if lead == 0 {
             identity = Some(volume);
         }
-        let agrees = identity == Some(volume);
+        let agrees = identity.is_some_and(|identity| agree(identity, volume, features));
         lead = if agrees { lead + 1 } else { lead - 1 };
     }
     let zones = media.geometry().zone_count;
-    let identity = identity.ok_or(InspectError::NotAVolume { zones })?;
-    let mut identity = identity.clone();
+    let mut identity = identity
+        .cloned()
+        .ok_or(InspectError::NotAVolume { zones })?;
     identity.add_features(features);
-    let geometry = media.geometry();
-    if (identity.zone_count, identity.zone_blocks) != (geometry.zone_count, geometry.zone_blocks) {
+    // Without a checkpoint the newest one tells what was changed since it was made.
+    let newest = good().max_by_key(|header| header.sequence);
+    if let Some(newest) = newest.filter(|_| features.incompatible & PROPERTIES != 0) {
+        identity = identity.with(newest.volume.properties());
+    }
+    check_geometry(&identity, media.geometry())?;
+    Ok(identity)
+}
+
+/// A device with fewer zones than the volume, or others, is no copy of the whole.
+fn check_geometry(identity: &VolumeIdentity, geometry: &Geometry) -> Result<()> {
+    if identity.zone_count > geometry.zone_count || identity.zone_blocks != geometry.zone_blocks {
         return Err(InspectError::Geometry {
             volume_zones: identity.zone_count,
             volume_blocks: identity.zone_blocks,
@@ -390,56 +425,65 @@ fn identity(
             device_blocks: geometry.zone_blocks,
         });
     }
-    Ok(identity)
+    Ok(())
 }
 
-/// Whether two headers of a volume agree. Features that need not be known can be set while it is in use.
-fn agree(one: &VolumeIdentity, other: &VolumeIdentity) -> bool {
-    let plain = |volume: &VolumeIdentity| VolumeIdentity {
-        read_only_compatible: 0,
-        compatible: 0,
-        ..volume.clone()
+/// Whether two headers of a volume with these features agree. Features that need not be known can be set while it is in
+/// use, and properties be changed.
+fn agree(one: &VolumeIdentity, other: &VolumeIdentity, features: Features) -> bool {
+    let plain = |volume: &VolumeIdentity| {
+        let volume = VolumeIdentity {
+            read_only_compatible: 0,
+            compatible: 0,
+            ..volume.clone()
+        };
+        match features.incompatible & PROPERTIES {
+            0 => volume,
+            _ => volume.with(one.properties()),
+        }
     };
     plain(one) == plain(other)
 }
 
 fn zone_uses(
     identity: &VolumeIdentity,
-    headers: Vec<Option<Header>>,
+    headers: &[Option<Header>],
     findings: &mut Findings,
 ) -> Vec<ZoneUse> {
     let mut uses = Vec::with_capacity(headers.len());
-    for (index, header) in headers.into_iter().enumerate() {
+    for (index, header) in headers.iter().enumerate() {
         let zone = ZoneId(index as u32);
         let other = header.as_ref().and_then(|header| header.fixed.as_ref());
         let other = other.map(|(fixed, _)| fixed.uuid);
-        uses.push(match (header.map(|header| header.header), other) {
-            (None, _) => ZoneUse::Unwritten,
-            (_, Some(other)) if other != identity.uuid => {
-                let other = uuid_text(&other);
-                findings.add(&ZONE_HEADER_FOREIGN, format_args!("zone {zone}"), other);
-                ZoneUse::Foreign
-            }
-            (Some(Err(error)), _) => ZoneUse::Damaged(error.to_string()),
-            (Some(Ok(header)), _) => {
-                if header.zone != zone || header.device != DeviceId(0) {
-                    let detail = format!("it is that of zone {}", header.zone);
-                    findings.add(&ZONE_HEADER_FIELDS, format_args!("zone {zone}"), detail);
-                    uses.push(ZoneUse::Damaged("a header of another zone".into()));
-                    continue;
+        uses.push(
+            match (header.as_ref().map(|header| &header.header), other) {
+                (None, _) => ZoneUse::Unwritten,
+                (_, Some(other)) if other != identity.uuid => {
+                    let other = uuid_text(&other);
+                    findings.add(&ZONE_HEADER_FOREIGN, format_args!("zone {zone}"), other);
+                    ZoneUse::Foreign
                 }
-                if !agree(&header.volume, identity) {
-                    let detail = "label, features or geometry differ from other headers";
-                    findings.add(&ZONE_HEADER_FIELDS, format_args!("zone {zone}"), detail);
+                (Some(Err(error)), _) => ZoneUse::Damaged(error.to_string()),
+                (Some(Ok(header)), _) => {
+                    if header.zone != zone || header.device != DeviceId(0) {
+                        let detail = format!("it is that of zone {}", header.zone);
+                        findings.add(&ZONE_HEADER_FIELDS, format_args!("zone {zone}"), detail);
+                        uses.push(ZoneUse::Damaged("a header of another zone".into()));
+                        continue;
+                    }
+                    if !agree(&header.volume, identity, identity.features()) {
+                        let detail = "label, features or geometry differ from other headers";
+                        findings.add(&ZONE_HEADER_FIELDS, format_args!("zone {zone}"), detail);
+                    }
+                    ZoneUse::Header(ZoneHeaderFields {
+                        role: header.role,
+                        sequence: header.sequence,
+                        first_log_sequence: header.first_log_sequence,
+                        partner: header.partner,
+                    })
                 }
-                ZoneUse::Header(ZoneHeaderFields {
-                    role: header.role,
-                    sequence: header.sequence,
-                    first_log_sequence: header.first_log_sequence,
-                    partner: header.partner,
-                })
-            }
-        });
+            },
+        );
     }
     uses
 }

@@ -42,6 +42,7 @@ fn engine_content(device: &Arc<SimDevice>) -> Content {
                             }
                             Extent::Inline(bytes) => format!("inline {}", bytes.len()),
                             Extent::Reserved { .. } => "reserved".into(),
+                            Extent::Hole { .. } => "hole".into(),
                             Extent::Compressed(bytes) => format!("compressed {}", bytes.len()),
                             Extent::Shared { at, .. } => format!("shared {}", at + i),
                             Extent::Packed(packed) => format!(

@@ -13,7 +13,7 @@ use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, ROOT};
 use persimmon_format::name::{DirEntry, Xattr, first_item};
 use persimmon_format::packed::Packed;
-use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, ZoneId};
+use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, VersionId, ZoneId};
 use persimmon_sim::SimDevice;
 use support::{
     DIRECTORY, FILE, add, add_symlink, add_xattr, change, content, formatted, mend, now, numbers,
@@ -21,7 +21,7 @@ use support::{
 };
 
 /// What only a copy of the file, or a person, can put right.
-const UNMENDABLE: &[u16] = &[503, 511, 514, 521, 522, 523];
+const UNMENDABLE: &[u16] = &[503, 543, 511, 514, 521, 522, 523];
 
 /// Inodes to break things on.
 struct Cast {
@@ -135,12 +135,11 @@ fn a_value_that_is_none() {
 
 #[test]
 fn keys_of_another_format() {
-    broken(&[503, 503, 503], |tx, cast| {
+    broken(&[503, 543, 503], |tx, cast| {
         tx.put(Key::new(Key::GLOBAL, KeyKind(55), 0), vec![1, 2]);
         tx.put(Key::new(cast.file, KeyKind(55), 0), vec![1, 2]);
-        let mut snapshot = Key::inode(cast.file);
-        snapshot.snapshot.0 = 3;
-        tx.put(snapshot, Inode::default().encode());
+        let version = Key::inode(cast.file).at(VersionId(3));
+        tx.put(version, Inode::default().encode());
         Ok(())
     });
 }

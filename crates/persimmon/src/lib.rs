@@ -87,6 +87,7 @@ mod maintenance;
 mod mounted;
 mod open_options;
 mod path;
+mod properties;
 mod reads;
 mod snapshots;
 mod volume;
@@ -121,7 +122,7 @@ pub use maintenance::{Cleaned, Scrubbed};
 pub use open_options::OpenOptions;
 pub use persimmon_device::DeviceError;
 pub use persimmon_engine::{
-    Barrier, CleaningOptions, Damage, Error as VolumeError, FormatOptionsError, FsyncOrder,
+    Barrier, CleaningOptions, Damage, Error as VolumeError, FormatOptionsError, FsyncOrder, Growth,
     Options as EngineOptions, RecoveryReport, ScrubFinding, Statistics, Threshold, Unit,
     ZoneFailure, ZoneStatus,
 };
@@ -132,5 +133,6 @@ pub use persimmon_vfs::{
     Ino, Lifetime, OnError, Options as VfsOptions, RenameMode, SeekTo, SetAttr, SetTime, Snapshot,
     StatFs, Timestamp, Vfs, XattrMode,
 };
+pub use properties::{Grow, Rename};
 pub use reads::PendingRead;
 pub use volume::{Create, Options};

@@ -75,6 +75,8 @@ const ENGINE: &[&str] = &[
     // Changes in their order, and the content of files.
     "history",
     "data",
+    // Subvolumes: what changes which versions they show.
+    "snapshots",
     // All of it put together; how that begins, and what is done to the whole.
     "engine",
     "empty",
@@ -87,6 +89,7 @@ const ENGINE: &[&str] = &[
     "repair",
     "tuning",
     "volume",
+    "properties",
 ];
 
 /// Modules beside each other of which neither may name the other, though one is before the other in the list.
@@ -98,7 +101,14 @@ const ENGINE_APART: &[(&str, &str)] = &[
 
 /// Only these name the checkpoints: everybody else asks the reclaimer. Those after it work on a volume that nobody uses yet.
 const CHECKPOINT_CALLERS: &[&str] = &[
-    "reclaim", "engine", "mkfs", "recovery", "rebuild", "repair", "volume",
+    "reclaim",
+    "engine",
+    "mkfs",
+    "recovery",
+    "rebuild",
+    "repair",
+    "volume",
+    "properties",
 ];
 
 /// The part of the library that is for the command alone, and whose it is.

@@ -2,11 +2,13 @@
 //! and the inspector.
 
 mod failing;
+mod growing;
 mod mounted;
 mod observe;
 mod on_drive;
 
 pub use failing::failing_zones_test;
+pub use growing::Growing;
 pub use mounted::Mounted;
 pub use on_drive::{Tally, Target, model_test, model_test_of};
 

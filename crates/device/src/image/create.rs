@@ -249,6 +249,8 @@ fn write_empty(
         geometry: geometry.clone(),
         generation: 0,
         uuid: options.uuid.into_bytes(),
+        volume: options.uuid.into_bytes(),
+        data: None,
         label: options.label.clone(),
         complete: false,
         table_seed: Superblock::seed_for(options.uuid.into_bytes()),
@@ -337,7 +339,7 @@ fn resize(path: &Path, file: &File, total: u64) -> Result<()> {
     })
 }
 
-fn zero(host: &dyn Host, from: u64, to: u64) -> io::Result<()> {
+pub(super) fn zero(host: &dyn Host, from: u64, to: u64) -> io::Result<()> {
     let zeros = vec![0; TABLE_CHUNK_BYTES as usize];
     let mut at = from;
     while at < to {

@@ -9,7 +9,7 @@ use persimmon_format::container::{
     COPIES, ContainerError, ContainerGeometry, DATA_ALIGN_BYTES, SECOND_COPY, Superblock,
     ZONE_BLOCKS_MAX, ZONE_BLOCKS_MIN, has_magic,
 };
-use persimmon_format::zone_header::ZoneHeader;
+use persimmon_format::zone_header::{PROPERTIES, ZoneHeader};
 use persimmon_format::{BLOCK_SIZE, container};
 
 use super::host::Host;
@@ -155,7 +155,7 @@ fn newer(one: Superblock, other: Superblock) -> Superblock {
 
 /// Where copy 2 is of a container that is like this.
 fn end_of(superblock: &Superblock) -> u64 {
-    let layout = superblock.geometry.layout();
+    let layout = superblock.layout();
     layout.map_or(u64::MAX, |layout| layout.end)
 }
 
@@ -194,7 +194,8 @@ fn copy_at(host: &dyn Host, place: u64, length: u64) -> Result<Option<Superblock
 /// least, so what follows copy 2 is no more than this part of the device.
 fn near_end(length: u64) -> impl Iterator<Item = u64> {
     let cells = length / DATA_ALIGN_BYTES * container::CELL_BYTES as u64;
-    let behind = (cells + container::TAIL_BYTES).div_ceil(DATA_ALIGN_BYTES) + 2;
+    // Both tables, if it has grown.
+    let behind = (2 * cells + container::TAIL_BYTES).div_ceil(DATA_ALIGN_BYTES) + 2;
     let last = length / DATA_ALIGN_BYTES;
     (last.saturating_sub(behind)..=last)
         .rev()
@@ -270,14 +271,14 @@ fn best_near_end(
 ) -> Result<Option<FoundImage>, Unusable> {
     copies.truncate(COPIES_LOOKED_AT);
     best_copy(copies, |copy| {
-        let Ok(layout) = copy.geometry.layout() else {
+        let Ok(layout) = copy.layout() else {
             return Ok(0);
         };
         let mut zones = 0;
         for place in (layout.data..layout.end).step_by(layout.zone_stride as usize) {
             let block = read_block(host, place, length)?;
             let header = block.and_then(|block| ZoneHeader::decode(&block).ok());
-            zones += usize::from(header.is_some_and(|header| header.volume.uuid == copy.uuid));
+            zones += usize::from(header.is_some_and(|header| header.volume.uuid == copy.volume));
         }
         Ok(zones)
     })
@@ -289,14 +290,14 @@ pub(super) fn best_anywhere<'h>(
     mut copies: Vec<Superblock>,
     headers: impl Iterator<Item = &'h (u64, ZoneHeader)>,
 ) -> Result<Option<FoundImage>, Unusable> {
-    copies.sort_by_key(|copy| (copy.uuid, Reverse(copy.generation)));
+    copies.sort_by_key(|copy| (copy.volume, Reverse(copy.generation)));
     let mut of_volume = (None, 0);
     copies.retain(|copy| {
         let (uuid, kept) = of_volume;
-        of_volume = if uuid == Some(copy.uuid) {
+        of_volume = if uuid == Some(copy.volume) {
             (uuid, kept + 1)
         } else {
-            (Some(copy.uuid), 1)
+            (Some(copy.volume), 1)
         };
         of_volume.1 <= COPIES_LOOKED_AT
     });
@@ -305,7 +306,7 @@ pub(super) fn best_anywhere<'h>(
         zones.entry(header.volume.uuid).or_default().push(*place);
     }
     best_copy(copies, |copy| {
-        let (Ok(layout), Some(places)) = (copy.geometry.layout(), zones.get(&copy.uuid)) else {
+        let (Ok(layout), Some(places)) = (copy.layout(), zones.get(&copy.volume)) else {
             return Ok(0);
         };
         let begins_zone = |place: &u64| {
@@ -354,18 +355,33 @@ pub(super) fn by_zones<'h>(
             }
         });
         for superblock in shapes(other, *place, header) {
-            let Ok(layout) = superblock.geometry.layout() else {
+            let Some(superblock) = placed(superblock, *place, header) else {
                 continue;
             };
-            if layout.data + u64::from(header.zone.0) * layout.zone_stride != *place {
-                continue;
+            let key = (superblock.volume, superblock.geometry.capacity_blocks);
+            let (count, voted) = votes.entry(key).or_insert((0, superblock.clone()));
+            *count += 1;
+            // Headers from before a volume grew tell of fewer zones.
+            if voted.geometry.zone_count < superblock.geometry.zone_count {
+                *voted = superblock;
             }
-            let key = (superblock.uuid, superblock.geometry.capacity_blocks);
-            votes.entry(key).or_insert((0, superblock)).0 += 1;
         }
     }
     let winner = votes.into_values().max_by_key(|(votes, _)| *votes);
     winner.map(|(_, superblock)| superblock)
+}
+
+/// An image in which this header is where its zone begins, if it is one. What has grown has its first zone where it
+/// had it before.
+fn placed(mut superblock: Superblock, place: u64, header: &ZoneHeader) -> Option<Superblock> {
+    let layout = superblock.geometry.layout().ok()?;
+    let from_first = u64::from(header.zone.0) * layout.zone_stride;
+    if layout.data + from_first == place {
+        return Some(superblock);
+    }
+    superblock.data = Some(place.checked_sub(from_first)?);
+    let may_have_grown = header.volume.incompatible & PROPERTIES != 0;
+    (may_have_grown && superblock.layout().is_ok()).then_some(superblock)
 }
 
 /// Images that a header at `place` may be of: with zones as far from each other as it is from `other`, the place and number of
@@ -391,7 +407,9 @@ fn shapes(other: Option<(u64, u32)>, place: u64, header: &ZoneHeader) -> Vec<Sup
                 max_active: None,
             },
             generation: 1,
-            uuid: volume.uuid,
+            uuid: volume.visible_uuid,
+            volume: volume.uuid,
+            data: None,
             label: volume.label.clone(),
             complete: true,
             table_seed: Superblock::seed_for(volume.uuid),

@@ -33,6 +33,7 @@ mod contents;
 mod create;
 mod find;
 mod flush;
+mod grow;
 mod host;
 mod io;
 mod memory;
@@ -59,6 +60,7 @@ use crate::{
 
 pub use crate::options::{CreateOptions, OpenOptions};
 pub(crate) use create::{Claim, check_new, erase};
+pub use grow::Growth;
 pub use open::Notice;
 pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
 

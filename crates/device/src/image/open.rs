@@ -291,7 +291,8 @@ impl ImageDevice {
             .map_err(|error| explain(&self.path, &error))
     }
 
-    /// Changes what probing tells about the volume inside. Durable when it returns.
+    /// Changes what probing tells about the volume inside. Durable when it returns. The UUID that its zone headers have stays
+    /// what it was made with.
     pub fn set_identity(&self, uuid: uuid::Uuid, label: &str) -> Result<()> {
         if self.read_only {
             return Err(DeviceError::ReadOnly);
@@ -336,7 +337,6 @@ pub(super) fn settle(path: &Path, host: &dyn Host, read_only: bool) -> Result<()
 
 fn layout_of(path: &Path, superblock: &Superblock) -> Result<Layout> {
     superblock
-        .geometry
         .layout()
         .map_err(|error| open_error(path, &error.to_string()))
 }
@@ -397,7 +397,7 @@ fn lengthened(
     Ok(host)
 }
 
-fn foreign(path: &Path) -> DeviceError {
+pub(super) fn foreign(path: &Path) -> DeviceError {
     const SEARCH: &str = "`persimmon recover` looks for what is left of one everywhere on it";
     let file = match File::open(path) {
         Ok(file) => file,

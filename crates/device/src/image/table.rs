@@ -5,7 +5,9 @@
 //! flush in between costs nothing for it. Both become durable by the same fdatasync.
 
 use std::io;
+use std::ops::Range;
 
+use persimmon_format::BLOCK_SIZE;
 use persimmon_format::container::{
     CELL_BYTES, Cell, Layout, RecordedState, ZoneRecord, decode_cell,
 };
@@ -146,6 +148,29 @@ impl Table {
                 host.write_bytes_at(bytes, offset + at)?;
             }
             at += length as u64;
+        }
+        Ok(())
+    }
+
+    /// What both tables of a container have for these zones, of which none was ever used, and zeros up to the end of a block.
+    pub(super) fn write_unused_of(
+        host: &dyn Host,
+        layout: &Layout,
+        zones: Range<u32>,
+        seed: u64,
+    ) -> io::Result<()> {
+        let each = TABLE_CHUNK_BYTES as usize / CELL_BYTES;
+        for start in zones.clone().step_by(each) {
+            let some = start..zones.end.min(start.saturating_add(each as u32));
+            let mut bytes: Vec<u8> = some
+                .flat_map(|zone| ZoneRecord::unused(zone).encode_cell(seed))
+                .collect();
+            let at = u64::from(start) * CELL_BYTES as u64;
+            let end = (at + bytes.len() as u64).next_multiple_of(BLOCK_SIZE as u64);
+            bytes.resize((end.min(layout.table_bytes) - at) as usize, 0);
+            for offset in layout.tables {
+                host.write_bytes_at(&bytes, offset + at)?;
+            }
         }
         Ok(())
     }

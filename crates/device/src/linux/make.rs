@@ -6,6 +6,7 @@ use std::path::Path;
 use persimmon_format::BLOCK_SIZE;
 use persimmon_format::device_label::DeviceLabel;
 use persimmon_format::gate::{self, FixedFields};
+use persimmon_format::zone_header::ZoneHeader;
 
 use super::failure::Failure;
 use super::{Action, KernelDevice, Port};
@@ -89,23 +90,33 @@ fn check_nothing_lost(
 /// says whose part a device is, which is all that is on one for data as long as there is none.
 pub fn identity_in(blocks: impl Iterator<Item = io::Result<[u8; BLOCK_SIZE]>>) -> Option<Identity> {
     let (mut headers, mut of_two) = (Vec::new(), None);
+    let mut names = Vec::new();
     for block in blocks.take(ZONES_WITH_LOG).flatten() {
         match FixedFields::read(&block) {
-            Ok(header) => headers.push(header),
+            Ok(header) => {
+                // Of a newer version the label is known, and the UUID that it was made with.
+                let visible = ZoneHeader::decode(&block).map(|header| header.volume.visible_uuid);
+                names.push((visible.unwrap_or(header.uuid), header.label.clone()));
+                headers.push(header);
+            }
             Err(_) => of_two = of_two.or(DeviceLabel::decode(&block).ok()),
         }
     }
     let uuid = gate::volume_of(headers.iter().map(|header| (header, true)));
-    let header = headers.iter().find(|header| Some(header.uuid) == uuid);
-    let (uuid, label) = match (header, of_two) {
-        (Some(header), _) => (header.uuid, header.label.clone()),
+    let unsupported = uuid.and_then(|uuid| unsupported(&headers, &uuid));
+    // Both may have been changed: the zone that was taken into use last tells.
+    let ours = headers.iter().zip(names);
+    let ours = ours.filter(|(header, _)| Some(header.uuid) == uuid);
+    let newest = ours.max_by_key(|(header, _)| header.sequence);
+    let (uuid, label) = match (newest, of_two) {
+        (Some((_, names)), _) => names,
         (None, Some(label)) => (label.uuid, label.label),
         (None, None) => return None,
     };
     Some(Identity {
         uuid: uuid::Uuid::from_bytes(uuid),
         label,
-        unsupported: unsupported(&headers, &uuid),
+        unsupported,
     })
 }
 
@@ -200,7 +211,10 @@ pub fn problem(zone_bytes: u64, write_bytes_min: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use persimmon_format::DeviceId;
     use persimmon_format::device_label::{DeviceKind, DeviceZones};
+    use persimmon_format::table::Role;
+    use persimmon_format::zone_header::{Properties, REQUIRED, VolumeIdentity};
 
     use super::*;
 
@@ -227,6 +241,57 @@ mod tests {
             (found.uuid, found.label.as_str()),
             (uuid::Uuid::from_bytes([7; 16]), "two")
         );
+    }
+
+    /// Both may have been changed since the volume was made: the zone that was taken into use last tells.
+    #[test]
+    fn a_volume_calls_itself_as_its_newest_header_does() {
+        let header = |zone: u32, sequence, uuid, names: Option<(&str, [u8; 16])>| {
+            let volume = VolumeIdentity {
+                uuid,
+                visible_uuid: uuid,
+                secret: [0; 32],
+                label: "made so".into(),
+                incompatible: REQUIRED,
+                read_only_compatible: 0,
+                compatible: 0,
+                created_seconds: 0,
+                zone_count: 20,
+                zone_blocks: 256,
+                metadata_zones: 0,
+            };
+            let volume = match names {
+                Some((label, uuid)) => volume.with(Properties {
+                    zone_count: 20,
+                    uuid,
+                    label: label.into(),
+                }),
+                None => volume,
+            };
+            let header = ZoneHeader {
+                volume,
+                device: DeviceId(0),
+                zone: ZoneId(zone),
+                role: Role::Log,
+                lifetime: 0,
+                sequence,
+                first_log_sequence: 1,
+                partner: None,
+            };
+            let mut block = [0; BLOCK_SIZE];
+            block.copy_from_slice(&header.encode());
+            Ok(block)
+        };
+        let blocks = [
+            header(0, 3, [1; 16], Some(("later", [8; 16]))),
+            header(1, 5, [1; 16], Some(("now", [9; 16]))),
+            header(2, 2, [1; 16], None),
+            // What is left of another volume.
+            header(3, 7, [2; 16], None),
+        ];
+        let found = identity_in(blocks.into_iter()).unwrap();
+        assert_eq!(found.uuid, uuid::Uuid::from_bytes([9; 16]));
+        assert_eq!((found.label.as_str(), found.unsupported), ("now", None));
     }
 
     /// A drive that is somebody else's had its zones closed and torn blocks padded by an mkfs that was refused after, and

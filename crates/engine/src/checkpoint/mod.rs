@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use persimmon_device::ZoneId;
 use persimmon_format::footer::Footer;
 use persimmon_format::table::MatEntry;
+use persimmon_format::zone_header::PROPERTIES;
 use persimmon_format::{Lsn, PageId};
 
 mod changes;
@@ -400,8 +401,14 @@ impl Checkpoints {
 
     fn footer(&self, number: u64, snapshot: &Snapshot, written: &BTreeSet<ZoneId>) -> Footer {
         let geometry = self.store.media.geometry();
+        let properties = self.store.on_device().properties.clone();
+        let mut features = self.store.identity.features();
+        if properties.is_some() {
+            features.incompatible |= PROPERTIES;
+        }
         Footer {
-            features: self.store.identity.features(),
+            features,
+            properties,
             checkpoint: number,
             cut: Lsn(snapshot.log.lsn.0 + u64::from(fault(Fault::CutTooHigh))),
             counted: Lsn(snapshot.log.lsn.0 + u64::from(fault(Fault::CutTooHigh))),

@@ -120,6 +120,7 @@ impl Checkpoints {
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<()> {
         let mut state = self.store.on_device();
+        state.complete(counts.cut);
         let per_chunk = ZitEntry::PER_CHUNK;
         let mut dirty = BTreeSet::new();
         loop {

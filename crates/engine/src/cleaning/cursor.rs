@@ -16,6 +16,7 @@ use super::moving::{LiveExtent, Loaded};
 use crate::error::{Error, Result};
 use crate::invariant::invariant;
 use crate::meta::extents::{self, Whereabouts};
+use crate::meta::mapping;
 use crate::store::PageFaults;
 use crate::store::Walked;
 use crate::zones::table::ZoneStatus;
@@ -326,7 +327,7 @@ impl Cleaner {
                 let found = extents::whereabouts(meta, ino, block, frame)?;
                 // A move needs what is beside them too.
                 for mapped in &found.live {
-                    extents::ensure(meta, ino, mapped.block, mapped.end())?;
+                    mapping::ensure(meta, ino, mapped.block, mapped.end())?;
                 }
                 Ok(found)
             })?;

@@ -14,13 +14,26 @@ pub(crate) struct Growth(Vec<(u64, u64)>);
 impl Growth {
     /// A write of `start..end` to a file of `size` bytes.
     pub(crate) fn write(&mut self, start: u64, end: u64, size: u64) {
-        let start = start.max(size);
-        if end <= start {
+        if end <= size {
+            self.fill(start, end);
             return;
         }
+        let start = start.max(size);
         match self.0.last_mut() {
             Some(last) if last.1 == start => last.1 = end,
             _ => self.0.push((start, end)),
+        }
+    }
+
+    /// A write within the file: where it goes on behind what made the file grow, in the same block, that block cannot be there without it.
+    fn fill(&mut self, start: u64, end: u64) {
+        let mut next = u64::MAX;
+        for (from, to) in self.0.iter_mut().rev() {
+            let block_end = to.next_multiple_of(BLOCK_SIZE as u64).min(next);
+            if start < block_end && *to < end {
+                *to = (*to).max(end.min(block_end));
+            }
+            next = *from;
         }
     }
 
@@ -89,6 +102,12 @@ mod tests {
             "a block written into the hole later"
         );
         assert_eq!(growth.size_at(0, 70), 70);
+        growth.write(6000, 9000, 30_000);
+        assert_eq!(
+            growth.size_at(8192, 0),
+            8192,
+            "the block that was written into behind its growth"
+        );
         growth.truncate(25_000);
         assert_eq!(growth.size_at(28_672, 0), 25_000);
     }

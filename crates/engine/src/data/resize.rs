@@ -5,7 +5,7 @@ use persimmon_device::BLOCK_SIZE;
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, RESERVED_BLOCKS_MAX};
 use persimmon_format::inode::{FLAG_PREALLOCATED, Timestamp};
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::{Ino, Key, KeyKind, SubvolumeId};
 
 use super::FileData;
 use super::files::{Change, File};
@@ -479,8 +479,18 @@ impl FileData {
         Ok(reclaimed)
     }
 
+    /// Nothing of a subvolume, which is gone, is written any more.
+    pub(crate) fn forget_subvolume(&self, subvolume: SubvolumeId) {
+        for ino in self.files.all() {
+            if ino.subvolume() == subvolume {
+                self.drop_staged(ino);
+                self.truncations.remove(ino);
+            }
+        }
+    }
+
     /// Nothing of it is written any more.
-    pub(super) fn drop_staged(&self, ino: Ino) {
+    fn drop_staged(&self, ino: Ino) {
         if let Some(file) = self.files.get(ino) {
             let change = Change::begin(&file);
             let (excluded, mut staged) = change.exclude_write_back();

@@ -42,16 +42,6 @@ impl FileData {
         Ok(())
     }
 
-    /// Nothing of a subvolume, which is gone, is written any more.
-    pub(crate) fn forget_subvolume(&self, subvolume: SubvolumeId) {
-        for ino in self.files.all() {
-            if ino.subvolume() == subvolume {
-                self.drop_staged(ino);
-                self.truncations.remove(ino);
-            }
-        }
-    }
-
     /// Makes a file durable, with everything that happened before.
     pub fn sync_file(&self, ino: Ino) -> Result<()> {
         let beside_max = if self.files.note_sync(Some(ino)) {

@@ -142,6 +142,7 @@ fn footer(checkpoint: u64, sequence: u64) -> Footer {
         reserve_basis_points: 0,
         max_open: 0,
         max_active: 0,
+        properties: None,
         mat: Vec::new(),
         zit: Vec::new(),
         overrides: Vec::new(),

@@ -6,7 +6,7 @@ use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
 use super::versions::Versions;
-use super::{Meta, extents, settle, sharing};
+use super::{Meta, extents, mapping, settle, sharing};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, panic_if};
 use crate::zones::Zones;
@@ -24,16 +24,16 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
             Op::Delete { key } => meta.ensure_around(key)?,
             Op::Map { ino, block, extent } => {
                 ensure_inode(*ino)?;
-                extents::ensure_map(meta, *ino, *block, extent)?;
+                mapping::ensure_map(meta, *ino, *block, extent)?;
             }
             Op::Splice { ino, block, .. } => {
                 ensure_inode(*ino)?;
-                extents::ensure(meta, *ino, *block, block.saturating_add(1))?;
+                mapping::ensure(meta, *ino, *block, block.saturating_add(1))?;
                 inline(meta, *ino, *block)?;
             }
             Op::Punch { ino, from, to } => {
                 ensure_inode(*ino)?;
-                extents::ensure(meta, *ino, *from, *to)?;
+                mapping::ensure(meta, *ino, *from, *to)?;
             }
             Op::Touch { ino, .. } => ensure_inode(*ino)?,
             Op::Share(share) => {
@@ -46,7 +46,7 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
                 ino,
                 block,
                 extent,
-            } => extents::ensure_map_exactly(meta, *ino, *version, *block, extent)?,
+            } => mapping::ensure_map_exactly(meta, *ino, *version, *block, extent)?,
             Op::Settle(settle) => settle::ensure(meta, settle)?,
             Op::Lot { .. } => {}
         }
@@ -84,7 +84,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 }
             }
             Op::Map { ino, block, extent } => {
-                grow(*ino, extents::map(meta, zones, *ino, *block, extent)?);
+                grow(*ino, mapping::map(meta, zones, *ino, *block, extent)?);
             }
             Op::Splice {
                 ino,
@@ -94,15 +94,12 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
             } => {
                 let content = inline(meta, *ino, *block)?;
                 let extent = Extent::spliced(content, (*at).into(), bytes);
-                grow(*ino, extents::map(meta, zones, *ino, *block, &extent)?);
+                grow(*ino, mapping::map(meta, zones, *ino, *block, &extent)?);
             }
             Op::Punch { ino, from, to } => {
-                grow(*ino, -extents::punch(meta, zones, *ino, *from, *to)?);
+                grow(*ino, -mapping::punch(meta, zones, *ino, *from, *to)?);
             }
-            Op::Touch { ino, set } => {
-                let more = touch(meta, *ino, set)?;
-                count_inodes(meta, more);
-            }
+            Op::Touch { ino, set } => touch(meta, *ino, set)?,
             Op::Share(share) => {
                 let (source, target) = sharing::apply(meta, zones, share)?;
                 grow(share.from, source);
@@ -113,7 +110,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 ino,
                 block,
                 extent,
-            } => extents::map_exactly(meta, zones, *ino, *version, *block, extent)?,
+            } => mapping::map_exactly(meta, zones, *ino, *version, *block, extent)?,
             Op::Settle(settle) => {
                 let gone = settle::apply(meta, zones, settle)?;
                 count_inodes(meta, -gone);
@@ -125,8 +122,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
     for (ino, sectors) in grown.into_iter().filter(|(_, sectors)| *sectors != 0) {
         if let Some(mut inode) = read_inode(meta, ino)? {
             inode.sectors = inode.sectors.saturating_add_signed(sectors);
-            let more = meta.put(&Key::inode(ino), &inode.encode())?;
-            count_inodes(meta, more);
+            put_inode(meta, ino, &inode)?;
         }
     }
     match meta.cache.fault() {
@@ -154,17 +150,23 @@ pub(crate) fn decode_inode(ino: Ino, bytes: &[u8]) -> Result<Inode> {
     Inode::decode(bytes).map_err(|e| Error::item_damaged(ino, e))
 }
 
-/// Returns how many inodes there are more: one, if it is the first change since a snapshot was taken.
-fn touch(meta: &mut Meta, ino: Ino, set: &Touch) -> Result<i64> {
+fn touch(meta: &mut Meta, ino: Ino, set: &Touch) -> Result<()> {
     let Some(mut inode) = read_inode(meta, ino)? else {
-        return Ok(0);
+        return Ok(());
     };
     inode.size = set.size.unwrap_or(inode.size);
     inode.mtime = set.mtime.unwrap_or(inode.mtime);
     inode.ctime = set.ctime.unwrap_or(inode.ctime);
     inode.atime = set.atime.unwrap_or(inode.atime);
     inode.mode = set.mode.unwrap_or(inode.mode);
-    meta.put(&Key::inode(ino), &inode.encode())
+    put_inode(meta, ino, &inode)
+}
+
+/// Puts an inode that is there: it may be a version of its own then.
+fn put_inode(meta: &mut Meta, ino: Ino, inode: &Inode) -> Result<()> {
+    let more = meta.put(&Key::inode(ino), &inode.encode())?;
+    count_inodes(meta, more);
+    Ok(())
 }
 
 /// The footer says how many there are: it may be damaged. Only `statfs` tells of it.

@@ -14,7 +14,12 @@ fn changed(ops: &[Op]) -> impl Iterator<Item = (Ino, ChangedRange)> {
     let range = |kind, first, last| ChangedRange { kind, first, last };
     let blocks = move |from: u64, to: u64| range(KeyKind::EXTENT, from, to.saturating_sub(1));
     let inode = range(KeyKind::INODE, 0, 0);
-    ops.iter().filter_map(move |op| match op {
+    let of_sources = ops.iter().filter_map(move |op| match op {
+        // It may take more or less then, which its inode tells.
+        Op::Share(share) => Some((share.from, inode)),
+        _ => None,
+    });
+    let changed = ops.iter().filter_map(move |op| match op {
         Op::Put { key, .. } | Op::Delete { key } if key.is_unversioned() => None,
         // Numbers of new inodes follow each other: one range has all of them.
         Op::Put { key, .. } | Op::Delete { key }
@@ -29,10 +34,10 @@ fn changed(ops: &[Op]) -> impl Iterator<Item = (Ino, ChangedRange)> {
         Op::Splice { ino, block, .. } => Some((*ino, blocks(*block, block + 1))),
         Op::Punch { ino, from, to } => Some((*ino, blocks(*from, *to))),
         Op::Touch { ino, .. } => Some((*ino, inode)),
-        // Its source has other extents then, of the versions whose they were.
         Op::Share(share) => Some((share.to, blocks(share.to_block, share.target_end()))),
         Op::Move { .. } | Op::Settle(_) | Op::Lot { .. } => None,
-    })
+    });
+    changed.chain(of_sources)
 }
 
 /// What a version is known to change of an inode.

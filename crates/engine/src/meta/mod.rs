@@ -1,8 +1,9 @@
 //! Metadata: one B+tree over logical pages, kept in a copy-on-write page cache.
 //!
 //! [`page`] is a node and its bytes, [`cache`] the nodes in memory, [`tree`] the operations,
-//! `extents` the ranges of files on top of them, `apply` what a redo record does, `transaction`
-//! how records come about, `journal_inline` what records have inline and waits to be packed, `numbers` those of inodes, `mat` where pages are on the device. None of
+//! `versions` which item of those at one place a subvolume shows, `extents` the ranges of files on top of them, `mapping` their changes,
+//! `sharing` and `references` blocks that files have in common, `changes` what a version changed of older inodes, `settle` what of a version
+//! nothing shows any more, `apply` what a redo record does, `transaction` how records come about, `journal_inline` what records have inline and waits to be packed, `numbers` those of inodes, `mat` where pages are on the device. None of
 //! them does I/O: what is not in memory is reported as missing, the caller fetches it by `store`, without holding a lock, and
 //! starts again.
 
@@ -12,6 +13,7 @@ pub(crate) mod changes;
 mod error;
 pub(crate) mod extents;
 pub(crate) mod journal_inline;
+pub(crate) mod mapping;
 pub(crate) mod mat;
 pub(crate) mod numbers;
 pub mod page;

@@ -4,7 +4,7 @@ use persimmon_format::record::Settle;
 use persimmon_format::{Ino, Key, KeyKind, VersionId};
 
 use super::versions::At;
-use super::{Meta, extents, tree};
+use super::{Meta, mapping, tree};
 use crate::error::Result;
 use crate::zones::Zones;
 
@@ -72,15 +72,14 @@ pub(crate) fn next(
 /// Makes sure that [`apply`] finds all it needs in memory and intact.
 pub(crate) fn ensure(meta: &Meta, settle: &Settle) -> Result<()> {
     let at = meta.versions.at_version(settle.ino, settle.version);
-    for ino in [Key::inode(settle.ino)] {
-        for number in meta.versions_at(&ino)? {
-            meta.ensure_stored(&ino.at(number))?;
-        }
+    let inode = Key::inode(settle.ino);
+    for number in meta.versions_at(&inode)? {
+        meta.ensure_stored(&inode.at(number))?;
     }
     for key in keys(meta, settle)? {
         meta.ensure_stored(&key)?;
         if key.kind == KeyKind::EXTENT && at.scope.owns(key.version) {
-            extents::ensure_exactly(meta, key.ino, key.version, key.item, key.item + 1)?;
+            mapping::ensure_exactly(meta, key.ino, key.version, key.item, key.item + 1)?;
         }
     }
     Ok(())
@@ -96,7 +95,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, settle: &Settle) -> Result<i
         let Some(place) = here.first().map(|key| key.at(VersionId(0))) else {
             continue;
         };
-        let mut owned: Vec<Key> = here.iter().copied().collect();
+        let mut owned: Vec<Key> = here.to_vec();
         owned.retain(|key| at.scope.owns(key.version));
         let all_go = at.scope.is_discarded || is_gone && place.kind != KeyKind::INODE;
         if !all_go {
@@ -117,7 +116,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, settle: &Settle) -> Result<i
 /// Removes an item of one version. Returns how many inodes that are.
 fn remove(meta: &mut Meta, zones: &Zones, at: &At, key: &Key) -> Result<i64> {
     if key.kind == KeyKind::EXTENT {
-        extents::remove_exactly(meta, zones, at.ino, key.version, key.item)?;
+        mapping::remove_exactly(meta, zones, at.ino, key.version, key.item)?;
         return Ok(0);
     }
     let value = tree::get(&meta.cache, meta.root, key)?;

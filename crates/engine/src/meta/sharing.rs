@@ -6,7 +6,7 @@ use persimmon_format::record::Share;
 use persimmon_format::{Ino, Key};
 
 use super::extents::{self, MappedExtent};
-use super::{Meta, references};
+use super::{Meta, mapping, references};
 use crate::error::{Error, Result};
 use crate::zones::Zones;
 
@@ -137,13 +137,13 @@ fn inside(mapped: &MappedExtent, share: &Share) -> (u64, u64) {
 
 /// Makes sure that [`apply`] finds all it needs in memory and intact.
 pub(crate) fn ensure(meta: &Meta, share: &Share) -> Result<()> {
-    extents::ensure(meta, share.from, share.from_block, share.source_end())?;
-    extents::ensure(meta, share.to, share.to_block, share.target_end())?;
+    mapping::ensure(meta, share.from, share.from_block, share.source_end())?;
+    mapping::ensure(meta, share.to, share.to_block, share.target_end())?;
     for mapped in to_move(meta, share)? {
         let place = place_of(share, mapped.block)?;
         let key = Key::extent(share.from.plain(), mapped.block);
         meta.ensure_stored(&key.at(mapped.version))?;
-        extents::ensure(meta, SHARED, place, place + mapped.extent.blocks())?;
+        mapping::ensure(meta, SHARED, place, place + mapped.extent.blocks())?;
         references::ensure(meta, place, place + mapped.extent.blocks())?;
     }
     Ok(())
@@ -151,14 +151,14 @@ pub(crate) fn ensure(meta: &Meta, share: &Share) -> Result<()> {
 
 /// Shares blocks. Returns by how many sectors the source and the target grew.
 pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i64, i64)> {
-    let mut target = -extents::punch(meta, zones, share.to, share.to_block, share.target_end())?;
+    let mut target = -mapping::punch(meta, zones, share.to, share.to_block, share.target_end())?;
     let mut source = 0;
     for end in [share.from_block, share.source_end()] {
-        extents::cut_frame(meta, share.from, end)?;
+        mapping::cut_frame(meta, share.from, end)?;
     }
     for mapped in to_move(meta, share)? {
         let place = place_of(share, mapped.block)?;
-        source += extents::move_to_store(meta, share.from, &mapped, place)?;
+        source += mapping::move_to_store(meta, share.from, &mapped, place)?;
         note(meta, &Key::extent(SHARED, place), &mapped.extent);
     }
     let shared = extents::overlapping(
@@ -176,7 +176,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i6
         };
         references::add(meta, at, at + u64::from(blocks))?;
         let block = share.to_block + (start - share.from_block);
-        target += extents::put_shared(meta, zones, share.to, block, &part)?;
+        target += mapping::put_shared(meta, zones, share.to, block, &part)?;
     }
     Ok((source, target))
 }

@@ -277,6 +277,11 @@ impl Versions {
         &self.subvolumes
     }
 
+    /// All subvolumes, the main one first.
+    pub(crate) fn all(&self) -> Vec<SubvolumeId> {
+        self.scopes.keys().copied().collect()
+    }
+
     /// Subvolumes that can be changed.
     pub(crate) fn writable(&self) -> Vec<SubvolumeId> {
         let all = self.scopes.iter();
@@ -403,11 +408,7 @@ impl Edit {
                         return true;
                     }
                 }
-                [child] => {
-                    if self.absorb(number, *child) {
-                        return true;
-                    }
-                }
+                [child] if self.absorb(number, *child) => return true,
                 _ => {}
             }
         }

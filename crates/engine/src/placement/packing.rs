@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::invariant::invariant_holds;
 use crate::meta::extents;
 use crate::meta::journal_inline::InlinePlace;
+use crate::meta::mapping;
 use crate::zones::{Placed, Run, Stream};
 
 /// Blocks of a packed run.
@@ -107,7 +108,7 @@ impl Placement {
                 }
                 let found = view.find(|meta| {
                     // Nor where what is beside it is damaged, which an exchange needs.
-                    extents::ensure_exactly(meta, *ino, *version, *block, block + 1)?;
+                    mapping::ensure_exactly(meta, *ino, *version, *block, block + 1)?;
                     extents::exactly(meta, *ino, *version, *block)
                 });
                 let extent = match found {
@@ -181,7 +182,7 @@ impl Placement {
                         from,
                         to,
                     } = change;
-                    extents::ensure_exchange(meta, *ino, *block, from, to)
+                    mapping::ensure_exchange(meta, *ino, *block, from, to)
                 })
             },
             |meta| {
@@ -194,7 +195,7 @@ impl Placement {
                 } in changes
                 {
                     exchanged +=
-                        extents::exchange(meta, &self.store.zones, *ino, *block, from, to)?;
+                        mapping::exchange(meta, &self.store.zones, *ino, *block, from, to)?;
                 }
                 Ok(exchanged)
             },

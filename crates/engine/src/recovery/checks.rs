@@ -1,5 +1,6 @@
 //! What a volume and its newest footer say is checked before anything is built on it.
 
+use persimmon_device::Geometry;
 use persimmon_format::Lsn;
 use persimmon_format::footer::Footer;
 use persimmon_format::table::MatEntry;
@@ -20,13 +21,7 @@ pub(super) fn check_identity(
     options: &Options,
 ) -> Result<()> {
     let geometry = media.geometry();
-    if identity.zone_count != geometry.zone_count || identity.zone_blocks != geometry.zone_blocks {
-        return Err(Error::NoVolume(format!(
-            "the volume was made on a device of {} zones of {} blocks, this one has {} of {}: it \
-             is a truncated or resized copy; copy the whole device again",
-            identity.zone_count, identity.zone_blocks, geometry.zone_count, geometry.zone_blocks
-        )));
-    }
+    check_zones(identity, geometry)?;
     if identity.metadata_zones != geometry.metadata_zones {
         return Err(Error::NoVolume(format!(
             "the volume was made with {} zones on a device for metadata, here there are {}; name the \
@@ -37,14 +32,32 @@ pub(super) fn check_identity(
     check_writable(identity, options)
 }
 
-/// A volume with the features that its newest footer has: the headers that were read may be older than what was
-/// set since.
-pub(super) fn with_features(
+/// A device with fewer zones than the volume, or others, is no copy of the whole. One with more is: the volume was not
+/// told of them.
+fn check_zones(identity: &VolumeIdentity, geometry: &Geometry) -> Result<()> {
+    if identity.zone_count > geometry.zone_count || identity.zone_blocks != geometry.zone_blocks {
+        return Err(Error::NoVolume(format!(
+            "the volume has {} zones of {} blocks, this device has {} of {}: it is a truncated or resized copy; copy the \
+             whole device again",
+            identity.zone_count, identity.zone_blocks, geometry.zone_count, geometry.zone_blocks
+        )));
+    }
+    Ok(())
+}
+
+/// A volume with the features and properties that its newest footer has: the headers that were read may be older than what
+/// was set since.
+pub(super) fn as_of(
     mut identity: VolumeIdentity,
     footer: &Footer,
+    media: &Media,
     options: &Options,
 ) -> Result<VolumeIdentity> {
     identity.add_features(footer.features);
+    if let Some(properties) = &footer.properties {
+        identity = identity.with(properties.clone());
+        check_zones(&identity, media.geometry())?;
+    }
     check_writable(&identity, options)?;
     Ok(identity)
 }

@@ -4,6 +4,7 @@ use persimmon_device::ZoneState;
 use persimmon_device::per_zone::PerZone;
 use persimmon_format::footer::Footer;
 use persimmon_format::record::Op;
+use persimmon_format::zone_header::SNAPSHOTS;
 use persimmon_format::{Lsn, PageId, VolumeKey};
 
 use super::arrival::Arrival;
@@ -43,6 +44,9 @@ pub(super) fn replay_records(
     meta: &mut Meta,
 ) -> Result<Replayed> {
     let (mut records, mut changes_lost) = (0, 0);
+    if arrival.identity.incompatible & SNAPSHOTS != 0 {
+        changes_lost += read_versions(target, arrival.media, meta)?;
+    }
     let mut uncounted = footer.counted > footer.cut && !fault(Fault::CountedTwice);
     if uncounted {
         target.zones.counts_are_complete(false);
@@ -116,11 +120,7 @@ fn apply_record(
 
 /// Reads the table of versions as the checkpoint has it. Where that cannot be it is taken for empty: what was never changed since a snapshot can
 /// be read then, and the volume is read-only. Returns how many tables are lost.
-pub(super) fn read_versions(
-    target: &ReplayTarget<'_>,
-    media: &Media,
-    meta: &mut Meta,
-) -> Result<u64> {
+fn read_versions(target: &ReplayTarget<'_>, media: &Media, meta: &mut Meta) -> Result<u64> {
     loop {
         let id = match meta.read_versions() {
             Ok(()) => return Ok(0),

@@ -286,7 +286,7 @@ fn read_zit(
     )?;
     if found != zones {
         return Err(Error::Inconsistent(format!(
-            "the zone table has {found} entries, the device {zones} zones"
+            "the zone table has {found} entries, the volume {zones} zones"
         )));
     }
     Ok((entries, lost))

@@ -36,7 +36,7 @@ use crate::zones::locked::must_hold_none;
 
 pub use activity::{Activity, Sleeper};
 pub(crate) use change_counts::{ChangeCounts, Changes};
-pub(crate) use on_device::OnDevice;
+pub(crate) use on_device::{OnDevice, changed_properties};
 pub(crate) use page_faults::PageFaults;
 pub use standing::Standing;
 pub(crate) use tuned::Tuned;

@@ -6,6 +6,7 @@ use persimmon_device::ZoneId;
 use persimmon_device::per_zone::PerZone;
 use persimmon_format::footer::Footer;
 use persimmon_format::table::ZitEntry;
+use persimmon_format::zone_header::{PROPERTIES, Properties, VolumeIdentity};
 use persimmon_format::{Addr, PageId};
 
 use super::Store;
@@ -25,13 +26,19 @@ pub(crate) struct OnDevice {
     pub(crate) evacuating: HashSet<ZoneId>,
     /// Blocks written in all at the cut of the last whole checkpoint, or at the mount.
     pub(crate) write_clock: u64,
+    /// What footers tell of the volume, where it is no longer what it was made as.
+    pub(crate) properties: Option<Properties>,
     /// The last durable footer; none while pages are written for the next, and if that failed.
     pub(crate) footer: Option<Footer>,
 }
 
 impl OnDevice {
     /// After the checkpoint of this footer, whose chunks have this ZIT.
-    pub(crate) fn of(footer: &Footer, written_zit: PerZone<ZitEntry>) -> OnDevice {
+    pub(crate) fn of(
+        footer: &Footer,
+        identity: &VolumeIdentity,
+        written_zit: PerZone<ZitEntry>,
+    ) -> OnDevice {
         OnDevice {
             number: footer.checkpoint,
             written_zit,
@@ -39,9 +46,41 @@ impl OnDevice {
             cold: HashSet::new(),
             evacuating: HashSet::new(),
             write_clock: footer.write_clock,
+            properties: changed_properties(identity),
             footer: Some(footer.clone()),
         }
     }
+
+    /// The next checkpoint tells of these properties. The zones that they have more follow those of the table, free.
+    pub(crate) fn set_properties(&mut self, properties: Properties) {
+        let zones = self.written_zit.len();
+        let all = properties.zone_count as usize;
+        if all > zones {
+            let free = std::iter::repeat_n(ZitEntry::default(), all - zones);
+            self.written_zit = self.written_zit.iter().copied().chain(free).collect();
+            self.zit_chunks
+                .resize(all.div_ceil(ZitEntry::PER_CHUNK), Addr::ZERO);
+            // An entry that differs has the chunk written that gets longer.
+            if let Some(entry) = self.written_zit.get_mut(zones) {
+                entry.resets = u32::MAX;
+            }
+        }
+        self.properties = Some(properties);
+    }
+
+    /// The table of a cut with an entry for each zone that its footer tells of.
+    pub(crate) fn complete(&self, zit: &mut PerZone<ZitEntry>) {
+        let missing = self.written_zit.len().saturating_sub(zit.len());
+        if missing > 0 {
+            let free = std::iter::repeat_n(ZitEntry::default(), missing);
+            *zit = zit.iter().copied().chain(free).collect();
+        }
+    }
+}
+
+/// The properties of a volume, if its footers tell them.
+pub(crate) fn changed_properties(identity: &VolumeIdentity) -> Option<Properties> {
+    (identity.incompatible & PROPERTIES != 0).then(|| identity.properties())
 }
 
 impl Store {

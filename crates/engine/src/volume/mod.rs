@@ -26,7 +26,9 @@ pub use step::{Progress, Task};
 /// A mounted volume. Shared between threads; has none of its own and no clock: background work is
 /// [`Volume::step`].
 pub struct Volume {
-    engine: Engine,
+    pub(crate) engine: Engine,
+    /// All of it, though the volume may have fewer zones.
+    pub(crate) device: std::sync::Arc<dyn ZonedDevice>,
 }
 
 impl Volume {
@@ -40,8 +42,8 @@ impl Volume {
         device: Arc<dyn ZonedDevice>,
         options: Options,
     ) -> Result<(Volume, RecoveryReport)> {
-        let (engine, report) = recovery::open(device, options)?;
-        Ok((Volume { engine }, report))
+        let (engine, report) = recovery::open(Arc::clone(&device), options)?;
+        Ok((Volume { engine, device }, report))
     }
 
     /// Who the volume is.

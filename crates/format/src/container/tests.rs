@@ -13,6 +13,8 @@ fn superblock() -> Superblock {
         },
         generation: 7,
         uuid: *b"0123456789abcdef",
+        volume: *b"0123456789abcdef",
+        data: None,
         label: "kakī".into(),
         complete: true,
         table_seed: 0x1122_3344_5566_7788,
@@ -48,6 +50,62 @@ fn superblock_golden_bytes() {
     }
     assert_eq!(block.len(), expected.len());
     assert_eq!(Superblock::decode(&block), Ok(superblock()));
+}
+
+/// One that has grown keeps its first zone where it was; a volume whose UUID was changed keeps the one of its zone headers.
+#[test]
+fn superblock_golden_bytes_of_a_grown_container() {
+    let grown = Superblock {
+        data: Some(9 << 20),
+        volume: *b"made with this 1",
+        ..superblock()
+    };
+    let (before, block) = (superblock().encode(2).unwrap(), grown.encode(2).unwrap());
+    let mut expected = before.to_vec();
+    expected[16] = 1; // feature: grown
+    expected[152..160].copy_from_slice(&(169u64 << 20).to_le_bytes()); // end
+    expected[160..168].copy_from_slice(&(9u64 << 20).to_le_bytes()); // data
+    expected[176..184].copy_from_slice(&(170u64 << 20).to_le_bytes()); // total
+    expected[184..200].copy_from_slice(b"made with this 1");
+    assert_eq!(block[..4088], expected[..4088]);
+    assert_eq!(Superblock::decode(&block), Ok(grown.clone()));
+    assert!(!grown.is_of_same(&superblock()));
+    // Its first zone is behind the table, at a whole MiB, and where a container can have it.
+    for data in [
+        0,
+        64 << 10,
+        1 << 19,
+        (9 << 20) + 4096,
+        600 << 20,
+        u64::MAX - 4095,
+    ] {
+        let mut bad = block;
+        bad[160..168].copy_from_slice(&data.to_le_bytes());
+        let checksum = superblock_checksum(&bad);
+        bad[4088..].copy_from_slice(&checksum.to_le_bytes());
+        let decoded = Superblock::decode(&bad);
+        assert!(
+            matches!(decoded, Err(ContainerError::BadGeometry(_))),
+            "{data}: {decoded:?}"
+        );
+    }
+}
+
+/// Where the first table has no room in front of the first zone, it is behind the second one.
+#[test]
+fn a_container_may_have_both_tables_at_its_end() {
+    let grown = |zone_count| {
+        let geometry = ContainerGeometry {
+            zone_count,
+            ..superblock().geometry
+        };
+        geometry.layout_from(Some(1 << 20)).unwrap()
+    };
+    assert_eq!(grown(7680).tables, [TABLE, grown(7680).end + 4096]);
+    let layout = grown(7681);
+    let end = layout.end + 4096;
+    assert_eq!(layout.tables, [end + layout.table_bytes, end]);
+    assert!(layout.tables[0] + layout.table_bytes + TAIL_BYTES <= layout.total);
 }
 
 const GOLDEN_SUPERBLOCK_CHECKSUM: u64 = 0x4c7b_f8d1_0043_8728;

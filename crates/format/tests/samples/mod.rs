@@ -27,6 +27,7 @@ pub const SUMMARY_PLACE: u32 = 40;
 pub fn identity() -> VolumeIdentity {
     VolumeIdentity {
         uuid: std::array::from_fn(|i| 0x10 + i as u8),
+        visible_uuid: std::array::from_fn(|i| 0x10 + i as u8),
         secret: std::array::from_fn(|i| 0x80 + i as u8),
         label: "päckchen".into(),
         incompatible: REQUIRED,
@@ -115,6 +116,7 @@ pub fn footer() -> Footer {
         max_open: 14,
         max_active: 15,
         shared_end: 0,
+        properties: None,
         mat: vec![addr(16, 17), Addr::ZERO],
         zit: vec![addr(18, 19)],
         overrides: vec![(ZoneId(20), zit_entry())],

@@ -327,8 +327,8 @@ mod tests {
         assert_eq!(u64_at(&created, 24), REMEMBER.as_secs());
         assert_eq!(created[40..128], plain);
         assert_eq!((u64_at(&created, 128), u32_at(&created, 136)), (30, 31));
-        assert_eq!(u64_at(&negative(), 0), 0);
-        assert_eq!(u64_at(&negative(), 16), REMEMBER.as_secs());
+        assert_eq!(u64_at(&negative(true), 0), 0);
+        assert_eq!(u64_at(&negative(true), 16), REMEMBER.as_secs());
     }
 
     #[test]

@@ -46,8 +46,6 @@ pub(crate) struct Context<'a, 'd> {
     pub table: &'a Table,
     /// What the subvolume shows whose files are checked.
     pub scope: Rc<Scope>,
-    /// Other subvolumes show items of its version too.
-    pub is_seen_by_others: bool,
 }
 
 /// Said of shared blocks without the feature.
@@ -138,7 +136,15 @@ impl Context<'_, '_> {
         {
             let scope = self.state.versions().scope(owner);
             let (owner, item) = ((owner, &*scope), (key, value));
-            stored.layers.item(self.table, owner, item, self.findings);
+            let (state, scope, ino) = (self.state, owner.1, key.ino);
+            let is_freed = || {
+                let orphan = Key::new(Key::GLOBAL, KeyKind::ORPHAN, ino.0);
+                let shown = state.shown(scope, &orphan);
+                shown.is_some_and(|(_, value)| !orphan.is_whiteout(&value))
+            };
+            stored
+                .layers
+                .item(self.table, owner, item, is_freed, self.findings);
         }
         match key.kind {
             KeyKind::ORPHAN | KeyKind::TRUNCATION if key.ino == Key::GLOBAL => {}
@@ -160,10 +166,18 @@ impl Context<'_, '_> {
         }
     }
 
+    fn is_freed(&self, ino: Ino) -> bool {
+        !self.table.is_plain && self.state.shown(&self.scope, &Key::inode(ino)).is_none()
+    }
+
     /// Whether an item is of a version that it can be of; told if not.
     fn has_possible_version(&mut self, key: &Key) -> bool {
         let number = key.version;
-        if key.is_unversioned() && number == VersionId(0) || self.table.owner(number).is_some() {
+        let is_possible = match key.is_unversioned() {
+            true => number == VersionId(0),
+            false => self.table.owner(number).is_some(),
+        };
+        if is_possible {
             return true;
         }
         match self.table.has_feature {
@@ -200,8 +214,7 @@ impl Context<'_, '_> {
         {
             self.finish(done);
         }
-        let seen = self.is_seen_by_others;
-        let current = current.get_or_insert_with(|| Current::new(key.ino, seen));
+        let current = current.get_or_insert_with(|| Current::new(key.ino));
         match key.kind {
             KeyKind::INODE if key.item == 0 => self.inode(current, key, value),
             KeyKind::XATTR => current.xattr(self, key, value),
@@ -210,7 +223,7 @@ impl Context<'_, '_> {
             KeyKind::EXTENT => {
                 // What cannot be decoded is told with all that is stored.
                 if let Some(extent) = decoded.or_else(|| Extent::decode(value).ok()) {
-                    current.extent(&self.scope, key, &extent);
+                    current.extent(key, &extent);
                 }
             }
             _ => {}
@@ -220,6 +233,8 @@ impl Context<'_, '_> {
     /// An item that belongs to no inode.
     fn global(&mut self, key: &Key, value: &[u8]) {
         match key.kind {
+            // Of an inode that a snapshot has, or had, the record is what goes last.
+            KeyKind::ORPHAN if self.is_freed(Ino(key.item)) => {}
             KeyKind::ORPHAN => self.names.orphans.push(key.item),
             KeyKind::TRUNCATION if value.len() == 8 => self.truncations.push(key.item),
             KeyKind::TRUNCATION => {
@@ -274,7 +289,8 @@ impl Context<'_, '_> {
         });
         self.count(&inode);
         self.check_number(current.ino, &place);
-        let is_counted = inode.is_file() && !self.lost && !current.has_uncounted;
+        // With several versions a frame may be another's, and be moved or shared without a word in this one's inode.
+        let is_counted = inode.is_file() && !self.lost && self.table.is_plain;
         if is_counted && inode.sectors != current.sectors {
             let detail = format!("it says {}, they take {}", inode.sectors, current.sectors);
             self.findings.add(&INODE_SECTORS, &place, detail);

@@ -14,7 +14,6 @@ use crate::finding::{
     ENTRY_HASH, ENTRY_NAME, ENTRY_TWICE, EXTENT_PAST_END, INODE_ITEMS, ITEM_VALUE, XATTR_HASH,
     XATTR_TWICE,
 };
-use crate::state::Scope;
 
 /// An inode while its items go by.
 pub(crate) struct Current {
@@ -29,10 +28,6 @@ pub(crate) struct Current {
     extents: u64,
     tally: FrameTally,
     pub data_end: u64,
-    /// Others show the version's items too.
-    is_seen_by_others: bool,
-    /// Some extents are not counted as they are shown here.
-    pub has_uncounted: bool,
     /// The last named item.
     last_named: Option<Key>,
     /// Names since the last gap that no search crosses, to find a name that is there twice.
@@ -40,7 +35,7 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    pub(crate) fn new(ino: Ino, is_seen_by_others: bool) -> Current {
+    pub(crate) fn new(ino: Ino) -> Current {
         Current {
             ino,
             seen: false,
@@ -52,8 +47,6 @@ impl Current {
             extents: 0,
             tally: FrameTally::default(),
             data_end: 0,
-            is_seen_by_others,
-            has_uncounted: false,
             last_named: None,
             near_names: HashSet::new(),
         }
@@ -129,8 +122,8 @@ impl Current {
         !self.near_names.insert(name.to_vec())
     }
 
-    /// Takes an extent that is shown, of the version with the number in the key.
-    pub(crate) fn extent(&mut self, scope: &Scope, key: &Key, extent: &Extent) {
+    /// Takes an extent that is shown.
+    pub(crate) fn extent(&mut self, key: &Key, extent: &Extent) {
         self.extents += 1;
         self.sectors = self
             .sectors
@@ -138,12 +131,6 @@ impl Current {
         if !matches!(extent, Extent::Reserved { .. } | Extent::Hole { .. }) {
             self.data_end = key.item.saturating_add(extent.blocks());
         }
-        // Blocks of another version's frame may be shown in part, and shared blocks may have been compressed before others shared them.
-        self.has_uncounted |= match extent {
-            Extent::Packed(_) => key.version != scope.number,
-            Extent::Shared { .. } => key.version != scope.number || self.is_seen_by_others,
-            _ => false,
-        };
     }
 
     /// Whether the items suit the inode.

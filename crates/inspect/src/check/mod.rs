@@ -296,7 +296,6 @@ fn check_content(
     let mut losses = Losses::default();
     let table = Table::check(inspector, &state, lost, findings);
     plan.is_versioned = !table.is_plain;
-    let version = state.versions().of(SubvolumeId::MAIN);
     let names = files::check(Context {
         inspector,
         state: &state,
@@ -314,7 +313,6 @@ fn check_content(
         sharing: Sharing::default(),
         table: &table,
         scope: state.main(),
-        is_seen_by_others: is_seen_by_others(&state, version.unwrap_or_default()),
     });
     losses.tell(&state, &names, findings);
     let ino_limit = names
@@ -345,15 +343,6 @@ fn check_content(
         });
     }
     Ok(plan.finish(inspector, &state, ino_limit))
-}
-
-/// Whether several subvolumes show what one version owns.
-fn is_seen_by_others(state: &State<'_, '_>, version: VersionId) -> bool {
-    let versions = state.versions();
-    let have_it = versions.subvolumes.keys();
-    let have_it = have_it.filter(|id| versions.of(**id) == Some(version));
-    let parents = versions.versions.values().map(|version| version.parent);
-    have_it.count() > 1 || { parents }.any(|parent| parent == Some(version))
 }
 
 /// What the check of the snapshots needs.
@@ -405,7 +394,6 @@ impl Snapshots<'_, '_> {
             sharing: Sharing::default(),
             table: self.table,
             scope: self.state.versions().scope(version),
-            is_seen_by_others: is_seen_by_others(self.state, version),
         });
         links::check(names, self.lost, findings, &mut plan, &mut |_, _| {});
     }

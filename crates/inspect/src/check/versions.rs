@@ -313,6 +313,7 @@ impl Layers {
         table: &Table,
         (owner, scope): (VersionId, &Scope),
         (key, value): (&Key, &[u8]),
+        is_freed: impl FnOnce() -> bool,
         findings: &mut Findings,
     ) {
         let place = key.at(VersionId(0));
@@ -333,6 +334,7 @@ impl Layers {
             && is_settled
             && !is_whiteout
             && !shows(&self.inode, |number| scope.shows(number))
+            && !is_freed()
             && self.told.insert((ITEM_OWNER.number, owner))
         {
             let place = format!("inode {}", self.ino);
@@ -354,4 +356,48 @@ fn shows(items: &[(VersionId, bool)], counts: impl Fn(VersionId) -> bool) -> boo
 /// A key and its version, for a finding's place.
 pub(super) fn layer(key: &Key) -> String {
     format!("{}, version {}", item(key), key.version)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::sync::Arc;
+
+    use persimmon_engine::{FormatOptions, Volume};
+    use persimmon_format::record::Op;
+    use persimmon_sim::{SimConfig, SimDevice};
+
+    use super::*;
+
+    /// What is found where a record puts such an item. The engine would not put it.
+    fn found(key: Key, value: Vec<u8>) -> Vec<u16> {
+        let device = Arc::new(SimDevice::new(SimConfig::new(24, 256)));
+        Volume::format(device.clone(), &FormatOptions::default()).unwrap();
+        let inspector = Inspector::open(&*device).unwrap();
+        let mut state = inspector.state().unwrap();
+        state.apply(&[Op::Put { key, value }]).unwrap();
+        let mut findings = Findings::new(10);
+        let table = Table::check(&inspector, &state, false, &mut findings);
+        assert!(!table.is_plain);
+        findings.into_parts().0.iter().map(|f| f.number).collect()
+    }
+
+    #[test]
+    fn items_of_the_table_that_are_none() {
+        let sound = Version::default().encode();
+        assert!(found(Key::version(VersionId(0)), sound.clone()).is_empty());
+        let number = |kind, item| Key::new(Key::GLOBAL, kind, item);
+        let value = found(Key::version(VersionId(7)), vec![9; 13]);
+        assert_eq!(value, [ITEM_VALUE.number]);
+        let value = found(Key::subvolume(SubvolumeId(7)), vec![1]);
+        assert_eq!(value, [ITEM_VALUE.number]);
+        for key in [
+            number(KeyKind::VERSION, 1 << 32),
+            number(KeyKind::SUBVOLUME, u16::MAX.into()),
+            Key::version(VersionId(0)).at(VersionId(1)),
+        ] {
+            assert_eq!(found(key, sound.clone()), [ITEM_KEY.number], "{key:?}");
+        }
+    }
 }

@@ -30,8 +30,10 @@ pub struct ZoneHeaderDump {
     pub sequence: u64,
     /// Log zones: sequence of the block after the header.
     pub first_log_sequence: u64,
-    /// UUID of the volume.
+    /// UUID that the volume was made with.
     pub uuid: String,
+    /// UUID that it was called by when the zone was taken into use.
+    pub visible_uuid: String,
     /// Label of the volume.
     pub label: String,
     /// Feature flags: incompatible, read-only compatible, compatible.
@@ -178,6 +180,7 @@ fn header_dump(header: &ZoneHeader) -> ZoneHeaderDump {
         sequence: header.sequence,
         first_log_sequence: header.first_log_sequence,
         uuid: uuid_text(&volume.uuid),
+        visible_uuid: uuid_text(&volume.visible_uuid),
         label: volume.label.clone(),
         features: flags.map(|bits| format!("{bits:#x}")),
         created_seconds: volume.created_seconds,

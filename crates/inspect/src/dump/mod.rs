@@ -23,7 +23,7 @@ pub use content::{
     DirectoryRow, ExtentRow, InodeDump, ItemDump, OpDump, SubvolumeRow, ValueDump, item_text,
 };
 pub use log::{LogBlockDump, LogDump, LogZoneRow, RecordDump};
-pub use tables::{CountRow, FooterDump, MatRow, ZitRow};
+pub use tables::{CountRow, FooterDump, MatRow, PropertiesDump, ZitRow};
 pub use target::FORMS;
 pub use text::text;
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::content::lifetime_name;
 use crate::error::Result;
-use crate::volume::Inspector;
+use crate::volume::{Inspector, uuid_text};
 
 /// A footer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,6 +47,8 @@ pub struct FooterDump {
     pub max_open: u32,
     /// Active zones, 0 for no limit.
     pub max_active: u32,
+    /// What was changed of the volume since it was made; null if nothing was.
+    pub properties: Option<PropertiesDump>,
     /// Places of the MAT's chunks.
     pub mat_chunks: Vec<String>,
     /// Places of the ZIT's chunks.
@@ -55,6 +57,17 @@ pub struct FooterDump {
     pub overrides: Vec<ZitRow>,
     /// What is valid in zones that are else as in the ZIT.
     pub counts: Vec<CountRow>,
+}
+
+/// What can be changed of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PropertiesDump {
+    /// Zones.
+    pub zone_count: u32,
+    /// UUID that users see.
+    pub uuid: String,
+    /// Label.
+    pub label: String,
 }
 
 /// What is valid in a zone.
@@ -123,6 +136,11 @@ pub(super) fn footer(inspector: &Inspector<'_>) -> Result<FooterDump> {
         reserve_basis_points: footer.reserve_basis_points,
         max_open: footer.max_open,
         max_active: footer.max_active,
+        properties: footer.properties.as_ref().map(|properties| PropertiesDump {
+            zone_count: properties.zone_count,
+            uuid: uuid_text(&properties.uuid),
+            label: properties.label.clone(),
+        }),
         mat_chunks: places(&footer.mat),
         zit_chunks: places(&footer.zit),
         overrides: footer

@@ -11,10 +11,9 @@ use persimmon_format::inode::{Inode, ROOT, SHARED};
 use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
-use persimmon_format::zone_header::SNAPSHOTS;
 use persimmon_format::{Addr, Ino, Key, KeyKind, SubvolumeId, VersionId, ZoneId, checksum, shown};
 
-use super::forest::Instead;
+use super::forest::{Instead, LostRange};
 use super::names::{Entry, Node, Nodes, Placement};
 use super::summaries::{self, StrayBlock};
 use super::{Rebuilt, Source, Stage};
@@ -55,6 +54,8 @@ pub struct Content<'r, 'd> {
     state: State<'r, 'd>,
     scope: Rc<Scope>,
     is_snapshot: bool,
+    /// There are items of versions that the table, of which something is lost, does not tell of.
+    has_strange_items: bool,
     nodes: Nodes,
     strays: BTreeMap<(Ino, u64), StrayBlock>,
     /// Records of the journal that could not be applied.
@@ -91,6 +92,10 @@ impl<'d> Rebuilt<'d> {
         for record in &self.inspector.journal.records {
             records_bad += u64::from(state.apply(&record.ops).is_err());
         }
+        let has_strange_items = self.has_lost_table() && has_strange_items(&state);
+        if has_strange_items {
+            state.take_newest();
+        }
         let scope = match snapshot {
             Some(name) => scope_of(&state, name).ok_or_else(|| InspectError::NotFound {
                 what: format!("a snapshot named \"{}\"", shown(name)),
@@ -102,6 +107,7 @@ impl<'d> Rebuilt<'d> {
             state,
             scope,
             is_snapshot: snapshot.is_some(),
+            has_strange_items,
             nodes: Nodes::default(),
             strays: BTreeMap::new(),
             records_bad,
@@ -124,6 +130,13 @@ impl<'d> Rebuilt<'d> {
         let inos: BTreeSet<Ino> = inos.filter(|ino| *ino != SHARED).collect();
         content.nodes.add_without_inode(inos);
         Ok(content)
+    }
+
+    /// Whether some of the table of subvolumes and versions may be lost, or older than the rest.
+    fn has_lost_table(&self) -> bool {
+        let (from, to) = (Key::subvolume(SubvolumeId::MAIN), Key::inode(ROOT));
+        let is_of_it = |lost: &LostRange| lost.low < to && lost.high.is_none_or(|high| from < high);
+        self.lost.iter().any(is_of_it)
     }
 
     /// The newest sequence of the zones that the pages of the tree are in.
@@ -245,8 +258,7 @@ impl<'d> Content<'_, 'd> {
     /// Whether the volume has, or may have, items of several versions.
     #[must_use]
     pub fn is_versioned(&self) -> bool {
-        let has_feature = self.rebuilt.inspector.identity.incompatible & SNAPSHOTS != 0;
-        !self.state.versions().is_plain() || has_feature && self.state.tree.lost
+        !self.state.versions().is_plain()
     }
 
     /// Where the tree has a block of a file: in the store of shared blocks, if the file shares it.
@@ -401,7 +413,11 @@ impl<'d> Content<'_, 'd> {
                 self.records_bad
             )
         });
-        self.rebuilt.gaps().chain(bad)
+        let table = self.has_strange_items.then(|| {
+            "the table of snapshots is lost: of the versions of each item the newest is taken"
+                .to_owned()
+        });
+        self.rebuilt.gaps().chain(bad).chain(table)
     }
 
     /// Reads blocks of file data; those that cannot be read or fail their checksum are left out.
@@ -496,6 +512,20 @@ fn join(first: &mut Extent, second: &Extent) -> bool {
         (Extent::Packed(first), Extent::Packed(second)) => first.join(second),
         _ => false,
     }
+}
+
+/// Whether there are items of versions that the table does not tell of.
+fn has_strange_items(state: &State<'_, '_>) -> bool {
+    let owners = state.versions().owners();
+    let is_known = |key: &Key| {
+        let before = owners.range(..=key.version.0).next_back();
+        key.is_unversioned() || before.is_some_and(|(_, (last, _))| key.version.0 <= *last)
+    };
+    let scanned = state.scan(lowest(), &mut |key, _| match is_known(&key) {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    });
+    scanned.is_break()
 }
 
 /// What the snapshot with this name shows.

@@ -24,7 +24,7 @@ use persimmon_device::ZonedDevice;
 use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::inode::FIRST_INO;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::zone_header::VolumeIdentity;
+use persimmon_format::zone_header::{PROPERTIES, VolumeIdentity};
 use persimmon_format::{Addr, Lsn, PageId, ZoneId};
 use serde::Serialize;
 
@@ -548,6 +548,8 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
     let zit_lost = zit.iter().any(Option::is_none);
     let footer = Footer {
         features: inspector.identity.features(),
+        properties: (inspector.identity.incompatible & PROPERTIES != 0)
+            .then(|| inspector.identity.properties()),
         checkpoint: number,
         cut: Lsn(0),
         counted: Lsn(0),

@@ -15,13 +15,14 @@ use super::State;
 struct Numbers(Vec<NumberRange>);
 
 impl Numbers {
-    /// Of ranges in any order, which may overlap.
+    /// Of ranges in any order, which may overlap. Neighbours become one: the versions of snapshots that were taken one after the other
+    /// are a single range.
     fn of(mut ranges: Vec<NumberRange>) -> Numbers {
         ranges.sort_unstable();
         let mut apart: Vec<NumberRange> = Vec::with_capacity(ranges.len());
         for (first, last) in ranges {
             match apart.last_mut() {
-                Some((_, end)) if first <= *end => *end = last.max(*end),
+                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
                 _ => apart.push((first, last)),
             }
         }
@@ -75,6 +76,12 @@ impl Scope {
     }
 }
 
+/// Ranges of the scopes that are kept: 8 MiB. What a version shows has as many ranges as there are versions above it, at most.
+const RANGES_KEPT_MAX: usize = 1 << 20;
+
+/// The version that the main subvolume is taken to have where its own is not known.
+const NEWEST: VersionId = VersionId(u32::MAX);
+
 /// See the module. Values that cannot be decoded are left out.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
@@ -82,7 +89,27 @@ pub(crate) struct Versions {
     pub versions: BTreeMap<VersionId, Version>,
     /// Items of the table that cannot be decoded, or have numbers that are none.
     broken: BTreeSet<Key>,
-    scopes: RefCell<HashMap<VersionId, Rc<Scope>>>,
+    /// The main subvolume shows the newest item of each place, since nothing tells which versions it shows.
+    shows_newest: bool,
+    scopes: RefCell<Scopes>,
+}
+
+/// Scopes that were made before, as long as they do not have too many ranges together.
+#[derive(Debug, Default)]
+struct Scopes {
+    known: HashMap<VersionId, Rc<Scope>>,
+    ranges: usize,
+}
+
+impl Scopes {
+    fn add(&mut self, scope: &Rc<Scope>) {
+        let ranges = scope.owns.0.len() + scope.below.0.len() + 1;
+        if self.ranges + ranges > RANGES_KEPT_MAX {
+            *self = Scopes::default();
+        }
+        self.ranges += ranges;
+        self.known.insert(scope.number, Rc::clone(scope));
+    }
 }
 
 /// Whether a key is one of the table's.
@@ -106,7 +133,7 @@ impl Versions {
 
     /// An item of the table is put or, without a value, removed.
     pub(super) fn change(&mut self, key: &Key, value: Option<&[u8]>) {
-        self.scopes.borrow_mut().clear();
+        *self.scopes.borrow_mut() = Scopes::default();
         self.broken.remove(key);
         let is_known = match key.kind {
             KeyKind::SUBVOLUME => self.change_subvolume(key, value),
@@ -138,12 +165,19 @@ impl Versions {
 
     /// Nothing says that there is more than the first version.
     pub(crate) fn is_plain(&self) -> bool {
-        self.subvolumes.is_empty() && self.versions.is_empty() && self.broken.is_empty()
+        let is_empty = self.subvolumes.is_empty() && self.versions.is_empty();
+        is_empty && self.broken.is_empty() && !self.shows_newest
+    }
+
+    pub(super) fn take_newest(&mut self) {
+        self.shows_newest = true;
+        *self.scopes.borrow_mut() = Scopes::default();
     }
 
     /// The version that a subvolume has, if there is such a subvolume.
     pub(crate) fn of(&self, subvolume: SubvolumeId) -> Option<VersionId> {
         match self.subvolumes.get(&subvolume) {
+            _ if self.shows_newest && subvolume == SubvolumeId::MAIN => Some(NEWEST),
             Some(subvolume) => Some(subvolume.version),
             None => (subvolume == SubvolumeId::MAIN).then_some(VersionId(0)),
         }
@@ -182,10 +216,13 @@ impl Versions {
 
     /// What a version owns and shows; of one that does not exist what has its number.
     pub(crate) fn scope(&self, number: VersionId) -> Rc<Scope> {
-        if let Some(known) = self.scopes.borrow().get(&number) {
+        if let Some(known) = self.scopes.borrow().known.get(&number) {
             return Rc::clone(known);
         }
         let owned = |number: VersionId, version: &Version| {
+            if self.shows_newest && number == NEWEST {
+                return vec![(0, u32::MAX)];
+            }
             let own = (number.0, number.0);
             let absorbed = version.absorbed.iter().copied();
             absorbed.chain([own]).collect::<Vec<NumberRange>>()
@@ -210,7 +247,7 @@ impl Versions {
             owns: Numbers::of(owned(number, &version)),
             below: Numbers::of(below),
         });
-        self.scopes.borrow_mut().insert(number, Rc::clone(&scope));
+        self.scopes.borrow_mut().add(&scope);
         scope
     }
 }

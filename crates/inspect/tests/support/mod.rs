@@ -91,22 +91,22 @@ pub fn add_compressed(volume: &Volume, parent: Ino, name: &str, compression: Com
     ino
 }
 
-/// Makes an inode with a name in `parent`, as the layer above the engine would.
+/// Makes an inode with a name in `parent`, as the layer above the engine would, in the subvolume of the parent.
 pub fn add(volume: &Volume, parent: Ino, name: &str, mode: u32) -> Ino {
     volume
         .update::<Ino, persimmon_engine::Error>(Intent::Grow, |tx| {
-            let ino = tx.new_ino();
+            let ino = tx.new_ino().of(parent.subvolume());
             let directory = mode >> 12 == 4;
             let inode = Inode {
                 mode,
                 nlink: if directory { 2 } else { 1 },
-                parent: if directory { parent } else { Ino(0) },
+                parent: if directory { parent.plain() } else { Ino(0) },
                 mtime: now(1),
                 ..Inode::default()
             };
             tx.put_inode(ino, &inode);
             let entry = DirEntry {
-                ino,
+                ino: ino.plain(),
                 file_type: inode.file_type(),
                 name: name.as_bytes(),
             };

@@ -13,7 +13,7 @@ use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::table::Role;
 use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{CheckOptions, InspectError, check};
-use persimmon_salvage::{Loss, Lost, Recovered, recover};
+use persimmon_salvage::{Loss, Lost, Recovered, recover_of};
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{Caller, Clock, Handle, Ino, Listing, Options, ROOT, Vfs, WriteFlags};
 
@@ -438,6 +438,14 @@ pub fn recovered(broken: &SimDevice) -> (Vfs, Recovered, Vec<Loss>) {
 
 /// The same, if a page of metadata is left.
 pub fn recovered_if_any(broken: &SimDevice) -> Option<(Vfs, Recovered, Vec<Loss>)> {
+    recovered_of(broken, None)
+}
+
+/// The same of the snapshot with this name, if there is a name.
+pub fn recovered_of(
+    broken: &SimDevice,
+    snapshot: Option<&str>,
+) -> Option<(Vfs, Recovered, Vec<Loss>)> {
     let rebuilt = match rebuild(broken, &mut |_, _, _| {}) {
         Err(InspectError::NoCheckpoint { .. }) => return None,
         rebuilt => rebuilt.unwrap(),
@@ -454,8 +462,9 @@ pub fn recovered_if_any(broken: &SimDevice) -> Option<(Vfs, Recovered, Vec<Loss>
         seconds: 2_000_000,
         nanoseconds: 0,
     };
-    let told = recover(
+    let told = recover_of(
         &rebuilt,
+        snapshot.map(str::as_bytes),
         &volume,
         now,
         &mut |loss| losses.push(loss.clone()),

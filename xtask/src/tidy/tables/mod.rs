@@ -61,6 +61,8 @@ const NAMED: &[(&str, &str, &[&str])] = &[
         "crates/inspect/src/usage.rs",
         &["ContentUsage", "UsageByStorage"],
     ),
+    ("grow", "crates/cli/src/grow.rs", &["Grown"]),
+    ("label, uuid", "crates/cli/src/names.rs", &["Names"]),
     ("clean", "crates/cli/src/clean.rs", &["Outcome"]),
     ("tune", "crates/cli/src/control/tune.rs", &["Setting"]),
     ("sync", "crates/cli/src/sync.rs", &["Synced"]),

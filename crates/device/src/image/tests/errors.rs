@@ -123,6 +123,7 @@ fn nobody_is_told_to_make_an_image_where_something_of_one_is_left() {
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let volume = VolumeIdentity {
         uuid: [7; 16],
+        visible_uuid: [7; 16],
         secret: [8; 32],
         label: "two\nlines".into(),
         incompatible: 0,
@@ -450,6 +451,8 @@ fn on_failing_host() -> (Arc<FailingHost>, ImageDevice) {
         geometry: geometry(),
         generation: 1,
         uuid: [0; 16],
+        volume: [0; 16],
+        data: None,
         label: String::new(),
         complete: true,
         table_seed: 3,

@@ -5,6 +5,7 @@ mod ahead;
 mod cache;
 mod damage;
 mod errors;
+mod grow;
 mod kill;
 mod power;
 mod search;

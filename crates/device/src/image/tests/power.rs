@@ -43,7 +43,7 @@ impl LossyHost {
     }
 
     /// The file after a power cut: `choose` picks a version out of so many.
-    fn after_power_cut(&self, mut choose: impl FnMut(usize) -> usize) -> LossyHost {
+    pub(super) fn after_power_cut(&self, mut choose: impl FnMut(usize) -> usize) -> LossyHost {
         let kept = self
             .0
             .lock()
@@ -129,6 +129,8 @@ fn open(host: &LossyHost) -> ImageDevice {
         geometry: small(),
         generation: 1,
         uuid: [1; 16],
+        volume: [1; 16],
+        data: None,
         label: String::new(),
         complete: true,
         table_seed: 77,

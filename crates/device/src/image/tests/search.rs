@@ -49,6 +49,8 @@ fn superblock(zone_count: u32, generation: u64, uuid: [u8; 16]) -> Superblock {
         },
         generation,
         uuid,
+        volume: uuid,
+        data: None,
         label: String::new(),
         complete: true,
         table_seed: Superblock::seed_for(uuid),
@@ -59,6 +61,7 @@ fn header(zone: u32, zone_count: u32, uuid: [u8; 16]) -> ZoneHeader {
     ZoneHeader {
         volume: VolumeIdentity {
             uuid,
+            visible_uuid: uuid,
             secret: Default::default(),
             label: String::new(),
             incompatible: 0,

@@ -1,0 +1,226 @@
+//! Volumes that get more zones and other names. No mount is needed for any of this.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, File};
+
+use serde_json::Value;
+
+mod common;
+
+use common::{Place, told, zone_headers};
+
+const MIB: u64 = 1 << 20;
+
+impl Place {
+    /// Runs, and expects success.
+    fn does(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", told(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.does(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    /// A volume of 29 zones with a file.
+    fn volume(&self, image: &str) {
+        self.does(&["mkfs", image, "--size", "32M", "--label", "old"]);
+        fs::write(self.dir().join("file"), vec![7; 3 << 20]).unwrap();
+        self.does(&["fs", "cp", image, "file", ":/file"]);
+    }
+
+    fn is_sound(&self, image: &str) {
+        self.does(&["fsck", "--data", image]);
+        assert_eq!(self.does(&["fs", "cat", image, "/file"]).len(), 3 << 20);
+    }
+}
+
+/// Bytes that do not compress.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+#[test]
+fn an_image_grows_and_takes_what_did_not_fit() {
+    let place = Place::in_memory();
+    place.volume("a.img");
+    let large = place.dir().join("large");
+    fs::write(&large, noise(40 << 20)).unwrap();
+    place.refused(&["fs", "cp", "a.img", "large", ":/large"], 1, &["no space"]);
+    place.does(&["fs", "rm", "-f", "a.img", "/large"]);
+    // The device did not grow.
+    let image = place.dir().join("a.img");
+    let before = fs::read(&image).unwrap();
+    let said = place.does(&["grow", "a.img"]);
+    assert!(
+        said.contains("has all 29 zones of it already; nothing was changed"),
+        "{said}"
+    );
+    let told = place.json(&["grow", "a.img", "--size", "32M"]);
+    assert_eq!(
+        (&told["grown"], &told["zone_count"]),
+        (&false.into(), &29.into())
+    );
+    assert!(fs::read(&image).unwrap() == before);
+    let told = place.json(&["grow", "a.img", "--size", "80M"]);
+    assert_eq!(told["zones_before"], 29);
+    assert_eq!(
+        (&told["grown"], &told["zone_count"]),
+        (&true.into(), &77.into())
+    );
+    assert!(
+        told["user_bytes"].as_u64() > Some(told["user_bytes_before"].as_u64().unwrap() + 40 * MIB)
+    );
+    place.is_sound("a.img");
+    let info = place.json(&["info", "a.img"]);
+    assert_eq!(
+        (&info["zone_count"], &info["label"]),
+        (&77.into(), &"old".into())
+    );
+    place.does(&["fs", "cp", "a.img", "large", ":/large"]);
+    place.is_sound("a.img");
+    let footer = place.json(&["dump", "a.img", "footer"]);
+    assert_eq!(footer["properties"]["zone_count"], 77);
+    // What is left of it is found by its zones alone.
+    let mut bytes = fs::read(&image).unwrap();
+    let headers = zone_headers(&bytes);
+    assert!(headers.iter().any(|(_, header)| header.zone.0 >= 29));
+    let data = headers.first().unwrap();
+    let data = data.0 - ((data.1.zone.0 as usize) << 20);
+    bytes[..data].fill(0);
+    let end = data + (77 << 20);
+    bytes[end..].fill(0);
+    fs::write(&image, &bytes).unwrap();
+    place.does(&["recover", "--scan", "a.img", "saved.img", "--size", "96M"]);
+    let saved = place.run(&["fs", "cat", "saved.img", "/large"]);
+    assert!(saved.stdout == fs::read(&large).unwrap());
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_nothing_changed() {
+    let place = Place::in_memory();
+    place.volume("a.img");
+    let image = place.dir().join("a.img");
+    let before = fs::read(&image).unwrap();
+    place.refused(
+        &["grow", "a.img", "--size", "16M"],
+        1,
+        &["cannot be made smaller"],
+    );
+    place.refused(&["grow", "a.img", "--size", "4294967296T"], 2, &["size"]);
+    place.refused(
+        &["grow", "a.img", "--size", "1000T"],
+        1,
+        &["an image can have"],
+    );
+    place.refused(&["grow", "a.img", "--size", "-1"], 2, &["size"]);
+    place.refused(&["grow", "nothing.img"], 1, &["nothing.img"]);
+    place.refused(&["grow", "file"], 1, &["not a Persimmon image"]);
+    place.refused(
+        &["label", "a.img", &"x".repeat(65)],
+        2,
+        &["65 bytes long; 64 fit"],
+    );
+    place.refused(&["uuid", "a.img", "1234"], 2, &["UUID"]);
+    assert!(fs::read(&image).unwrap() == before);
+    place.does(&[
+        "mkfs",
+        "--meta",
+        "m.img",
+        "--meta-size",
+        "32M",
+        "d.img",
+        "--size",
+        "64M",
+    ]);
+    let pair = "pair:m.img+d.img";
+    place.refused(&["grow", pair], 1, &["on two devices cannot grow"]);
+    place.refused(&["grow", pair, "--size", "128M"], 1, &["only an image"]);
+    place.does(&["label", pair, "both"]);
+    assert_eq!(place.json(&["info", "LABEL=both"])["label"], "both");
+}
+
+/// The image is enlarged first. What a crash leaves before the volume is told mounts as before, and can grow still.
+#[test]
+fn an_image_that_is_larger_than_its_volume_is_used_as_before() {
+    let place = Place::in_memory();
+    place.volume("a.img");
+    let path = place.dir().join("a.img");
+    let options = persimmon::device::OpenOptions::default();
+    let growth = persimmon::device::ImageDevice::grow(&path, Some(64 * MIB), &options).unwrap();
+    assert_eq!((growth.zones_before, growth.zones), (29, 61));
+    assert_eq!(place.json(&["info", "a.img"])["zone_count"], 29);
+    assert_eq!(
+        place.json(&["zones", "a.img"]).as_array().unwrap().len(),
+        29
+    );
+    place.is_sound("a.img");
+    place.does(&["fs", "mkdir", "a.img", "/more"]);
+    place.does(&["recover", "a.img", "saved.img", "--size", "32M"]);
+    place.is_sound("saved.img");
+    let told = place.json(&["grow", "a.img"]);
+    assert_eq!(
+        (&told["zones_before"], &told["zone_count"]),
+        (&29.into(), &61.into())
+    );
+    place.is_sound("a.img");
+    // A file that was made longer by other means.
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(100 * MIB)
+        .unwrap();
+    place.is_sound("a.img");
+    assert_eq!(place.json(&["grow", "a.img"])["zone_count"], 97);
+    place.is_sound("a.img");
+}
+
+#[test]
+fn a_volume_is_found_by_its_new_names() {
+    let place = Place::in_memory();
+    place.volume("a.img");
+    let made = place.json(&["info", "a.img"]);
+    fs::copy(place.dir().join("a.img"), place.dir().join("copy.img")).unwrap();
+    place.refused(&["info", "LABEL=old"], 1, &["means both"]);
+    assert_eq!(place.does(&["label", "a.img"]), "old\n");
+    assert_eq!(place.does(&["label", "a.img", "new"]), "new\n");
+    let uuid = place.does(&["uuid", "a.img", "new"]);
+    let uuid = uuid.trim_end();
+    assert_ne!(made["uuid"], uuid);
+    for spec in ["LABEL=new", &format!("UUID={uuid}"), "a.img"] {
+        let info = place.json(&["info", spec]);
+        assert_eq!(
+            (&info["uuid"], &info["label"]),
+            (&uuid.into(), &"new".into()),
+            "{spec}"
+        );
+        assert!(info["device"].as_str().unwrap().ends_with("/a.img"));
+    }
+    assert_eq!(place.json(&["info", "LABEL=old"])["uuid"], made["uuid"]);
+    let probed = place.json(&["probe", "a.img"]);
+    assert_eq!(
+        (&probed["uuid"], &probed["label"]),
+        (&uuid.into(), &"new".into())
+    );
+    let report = place.json(&["fsck", "a.img"]);
+    assert_eq!(report["report"]["volume"]["uuid"], uuid);
+    place.is_sound("a.img");
+    // The same again, and none at all.
+    assert_eq!(place.does(&["uuid", "a.img", uuid]), format!("{uuid}\n"));
+    assert_eq!(place.does(&["label", "a.img", ""]), "\n");
+    assert_eq!(place.json(&["label", "a.img"])["label"], "");
+    place.does(&["recover", "a.img", "saved.img", "--size", "32M"]);
+    place.is_sound("saved.img");
+    place.does(&["fs", "rm", "a.img", "/file"]);
+    place.does(&["fsck", "a.img"]);
+}

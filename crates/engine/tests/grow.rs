@@ -1,0 +1,315 @@
+//! Volumes that get more zones, another label, another UUID.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure ends the test")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{NOW, create, noise};
+use persimmon_device::{Command, FirstZones, ZoneId, ZonedDevice};
+use persimmon_engine::{Alteration, Error, FormatOptions, Options, RecoveryReport, Volume};
+use persimmon_format::Ino;
+use persimmon_format::zone_header::{PROPERTIES, ZoneHeader};
+use persimmon_sim::{SimConfig, SimDevice};
+
+/// Zones of the volume as it is made; all of them can be the log's.
+const BEFORE: u32 = 40;
+
+/// A volume in the first zones of a device, with files in it, one of them synced last.
+fn written(config: SimConfig) -> (Arc<SimDevice>, Vec<Ino>) {
+    persimmon_engine::invariant::panic_on_bugs();
+    let device = Arc::new(SimDevice::new(config));
+    let options = FormatOptions {
+        now: NOW,
+        uuid: [3; 16],
+        label: "old".into(),
+        ..FormatOptions::default()
+    };
+    let first: Arc<dyn ZonedDevice> = Arc::new(FirstZones::of(device.clone(), BEFORE));
+    Volume::format(first.clone(), &options).unwrap();
+    let (volume, _) = Volume::open(first, Options::default()).unwrap();
+    let inos = (0..8)
+        .map(|_| {
+            let ino = create(&volume).unwrap();
+            volume.write(ino, 0, &noise(ino.0, 50_000), NOW).unwrap();
+            ino
+        })
+        .collect();
+    volume.sync().unwrap();
+    (device, inos)
+}
+
+fn open(device: &Arc<SimDevice>) -> (Volume, RecoveryReport) {
+    Volume::open(device.clone(), Options::default()).unwrap()
+}
+
+fn compare(volume: &Volume, inos: &[Ino]) {
+    for ino in inos {
+        let mut found = vec![0; 50_000];
+        assert_eq!(volume.read(*ino, 0, &mut found).unwrap(), 50_000);
+        assert!(found == noise(ino.0, 50_000), "inode {ino}");
+    }
+}
+
+/// Fills the volume with files; answers them.
+fn fill(volume: &Volume) -> Vec<Ino> {
+    let mut inos = Vec::new();
+    loop {
+        let made = create(volume).and_then(|ino| {
+            volume.write(ino, 0, &noise(ino.0, 50_000), NOW)?;
+            inos.push(ino);
+            volume.sync()
+        });
+        match made {
+            Ok(()) => {}
+            Err(Error::NoSpace) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    // The last one may have found no room.
+    inos.pop();
+    volume.sync().unwrap();
+    inos
+}
+
+fn zones_used(device: &SimDevice, zones: std::ops::Range<u32>) -> usize {
+    let report = device.report(zones).unwrap();
+    report.iter().filter(|zone| zone.write_pointer > 0).count()
+}
+
+/// 100 zones: more than the log is among, and still one chunk of the zone table. 300: three of them.
+#[test]
+fn a_full_volume_has_room_again_in_the_zones_it_gets() {
+    for all in [BEFORE + 1, 100, 300] {
+        let (device, mut inos) = written(SimConfig::new(all, 128).capacity(120));
+        let (volume, _) = open(&device);
+        assert_eq!(volume.identity().zone_count, BEFORE);
+        inos.extend(fill(&volume));
+        volume.close().unwrap();
+        drop(volume);
+        // As before, it does without the zones that it does not know.
+        let (volume, _) = open(&device);
+        compare(&volume, &inos);
+        assert_eq!(zones_used(&device, BEFORE..all), 0);
+
+        let growth = Alteration::of(&volume).grow(false).unwrap();
+        assert_eq!((growth.zones_before, growth.zones), (BEFORE, all));
+        assert!(growth.user_blocks >= growth.user_blocks_before);
+        assert!(!growth.is_none());
+        drop(volume);
+        assert_eq!(zones_used(&device, BEFORE..all), 0);
+
+        let (volume, report) = open(&device);
+        assert!(report.clean && report.zones_reset == 0, "{report:?}");
+        let identity = volume.identity();
+        assert_eq!((identity.zone_count, identity.label.as_str()), (all, "old"));
+        assert_eq!(volume.zones().len(), all as usize);
+        compare(&volume, &inos);
+        let more = fill(&volume);
+        let gained = growth.user_blocks - growth.user_blocks_before;
+        assert!(
+            more.len() as u64 * 13 >= gained * 9 / 10,
+            "{} files in {gained} blocks",
+            more.len()
+        );
+        inos.extend(more);
+        // A single one may still be in reserve.
+        assert!(zones_used(&device, BEFORE..all) > 0 || all == BEFORE + 1);
+        volume.close().unwrap();
+        drop(volume);
+        let (volume, _) = open(&device);
+        compare(&volume, &inos);
+        // Nothing is left to be gained.
+        let again = Alteration::of(&volume).grow(false).unwrap();
+        assert!(again.is_none() && again.zones == all);
+    }
+}
+
+#[test]
+fn a_device_that_did_not_grow_is_left_alone() {
+    let (device, inos) = written(SimConfig::new(BEFORE, 128).capacity(120));
+    let (volume, _) = open(&device);
+    let before = device.image_hash();
+    let growth = Alteration::of(&volume).grow(false).unwrap();
+    assert!(growth.is_none());
+    assert_eq!((growth.zones_before, growth.zones), (BEFORE, BEFORE));
+    assert_eq!(growth.user_blocks, growth.user_blocks_before);
+    // Sizes that no volume can have.
+    for zones in [BEFORE, BEFORE - 1, 0] {
+        assert!(Alteration::of(&volume).growth_to(zones).unwrap().is_none());
+    }
+    for zones in [1 << 24, 1 << 28, (1 << 28) + 1, u32::MAX] {
+        let refused = Alteration::of(&volume).growth_to(zones);
+        assert!(
+            matches!(refused, Err(Error::Geometry(_))),
+            "{zones}: {refused:?}"
+        );
+    }
+    assert!(
+        Alteration::of(&volume)
+            .growth_to(BEFORE + 1)
+            .unwrap()
+            .user_blocks
+            > growth.user_blocks
+    );
+    assert_eq!(device.image_hash(), before);
+    compare(&volume, &inos);
+}
+
+#[test]
+fn a_copy_on_a_smaller_device_is_refused() {
+    let (device, _) = written(SimConfig::new(60, 128).capacity(120));
+    let smaller = Arc::new(FirstZones::of(device.clone(), BEFORE - 1));
+    let refused = Volume::open(smaller, Options::default()).err().unwrap();
+    assert!(
+        refused.to_string().contains("truncated or resized"),
+        "{refused}"
+    );
+    // Headers tell of 40 zones, the newest checkpoint of 60.
+    Alteration::of(&open(&device).0).grow(false).unwrap();
+    for zones in [BEFORE, 59] {
+        let smaller = Arc::new(FirstZones::of(device.clone(), zones));
+        let refused = Volume::open(smaller, Options::default()).err().unwrap();
+        assert!(refused.to_string().contains("has 60 zones"), "{refused}");
+    }
+}
+
+#[test]
+fn what_new_zones_hold_is_not_lost_by_mistake() {
+    let (device, inos) = written(SimConfig::new(60, 128).capacity(120));
+    let data = vec![persimmon_device::BufferMut::zeroed(2).freeze()];
+    let (zone, block) = (ZoneId(50), 0);
+    device.run(Command::Write { zone, block, data }).unwrap();
+    device.set_offline(ZoneId(55));
+    let (volume, _) = open(&device);
+    let refused = Alteration::of(&volume).grow(false).unwrap_err();
+    assert!(refused.to_string().contains("zone 50"), "{refused}");
+    assert_eq!(zones_used(&device, 50..51), 1);
+    drop(volume);
+    let (volume, _) = open(&device);
+    assert_eq!(volume.identity().zone_count, BEFORE);
+    assert_eq!(Alteration::of(&volume).grow(true).unwrap().zones, 60);
+    drop(volume);
+    let (volume, _) = open(&device);
+    assert_eq!(zones_used(&device, 50..51), 0);
+    assert_eq!(volume.failed_zones(), 1);
+    compare(&volume, &inos);
+}
+
+/// At every command of a growth, a change of names, and the opening that follows, the power is cut.
+#[test]
+fn a_power_cut_leaves_the_volume_as_it_was_or_changed() {
+    for (kind, config) in [
+        SimConfig::new(100, 128).capacity(120),
+        SimConfig::new(100, 128).capacity(120).host_file(),
+        SimConfig::new(100, 128)
+            .capacity(120)
+            .volatile_cache()
+            .reordering(7),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (device, inos) = written(config);
+        let start = device.snapshot();
+        let mut seen = [0, 0];
+        for commands in 0.. {
+            let device = Arc::new(start.intact());
+            device.cut_after(commands);
+            let changed = Volume::open(device.clone(), Options::default())
+                .and_then(|(volume, _)| {
+                    Alteration::of(&volume).grow(false)?;
+                    drop(volume);
+                    let (volume, _) = Volume::open(device.clone(), Options::default())?;
+                    Alteration::of(&volume).rename(Some("new"), Some([9; 16]))
+                })
+                .is_ok();
+            let is_over = !device.is_cut();
+            for seed in 0..4 {
+                let device = Arc::new(device.persisted(seed));
+                let (volume, _) = open(&device);
+                compare(&volume, &inos);
+                let identity = volume.identity().clone();
+                let names = (identity.label.as_str(), identity.visible_uuid);
+                let was_grown = identity.zone_count == 100;
+                match names {
+                    ("old", uuid) => assert!(uuid == [3; 16] && !changed),
+                    (label, uuid) => assert_eq!((label, uuid, was_grown), ("new", [9; 16], true)),
+                }
+                assert_eq!(identity.uuid, [3; 16]);
+                assert!(was_grown || identity.zone_count == BEFORE);
+                seen[usize::from(was_grown)] += 1;
+                // It goes on from there.
+                assert_eq!(Alteration::of(&volume).grow(false).unwrap().zones, 100);
+                drop(volume);
+                let (volume, _) = open(&device);
+                assert_eq!(volume.zones().len(), 100);
+                let ino = create(&volume).unwrap();
+                volume.write(ino, 0, &noise(ino.0, 50_000), NOW).unwrap();
+                volume.sync().unwrap();
+                drop(volume);
+                let (volume, _) = open(&Arc::new(device.persisted(seed)));
+                compare(&volume, &inos);
+                compare(&volume, &[ino]);
+            }
+            if is_over {
+                break;
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 20), "{kind}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_volume_is_called_by_its_new_names() {
+    let (device, inos) = written(SimConfig::new(BEFORE, 128).capacity(120));
+    let (volume, _) = open(&device);
+    for label in ["x".repeat(65), "ä".repeat(33)] {
+        let refused = Alteration::of(&volume).rename(Some(&label), None);
+        assert!(matches!(refused, Err(Error::Options(_))), "{refused:?}");
+    }
+    let longest = "ä".repeat(32);
+    Alteration::of(&volume)
+        .rename(Some(&longest), None)
+        .unwrap();
+    drop(volume);
+    let (volume, _) = open(&device);
+    let identity = volume.identity();
+    assert_eq!(
+        (&identity.label, identity.visible_uuid),
+        (&longest, [3; 16])
+    );
+    Alteration::of(&volume).rename(None, Some([9; 16])).unwrap();
+    drop(volume);
+    let (volume, _) = open(&device);
+    let identity = volume.identity();
+    assert_eq!(
+        (&identity.label, identity.visible_uuid),
+        (&longest, [9; 16])
+    );
+    assert_eq!(identity.uuid, [3; 16]);
+    assert_eq!(Alteration::of(&volume).grow(false).unwrap().zones, BEFORE);
+    Alteration::of(&volume).rename(Some(""), None).unwrap();
+    drop(volume);
+    // The header of a zone of the log tells it from here on.
+    let options = Options {
+        begin_log_zone: true,
+        ..Options::default()
+    };
+    let (volume, _) = Volume::open(device.clone(), options).unwrap();
+    assert_eq!(volume.identity().label, "");
+    compare(&volume, &inos);
+    drop(volume);
+    let headers = (0..BEFORE).filter_map(|zone| {
+        let block = device.read(ZoneId(zone), 0, 1).ok()?;
+        ZoneHeader::decode(&block).ok()
+    });
+    let newest = headers.max_by_key(|header| header.sequence).unwrap();
+    assert_eq!(newest.role.name(), "log");
+    let volume = newest.volume;
+    assert_eq!((volume.label.as_str(), volume.visible_uuid), ("", [9; 16]));
+    assert!(volume.incompatible & PROPERTIES != 0);
+    let (volume, _) = open(&device);
+    compare(&volume, &inos);
+}

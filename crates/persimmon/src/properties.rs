@@ -1,0 +1,165 @@
+//! What changes of a volume that nobody uses meanwhile: how many zones of its device it has, its label, its UUID.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use persimmon_device::drive::Kind;
+use persimmon_device::{DeviceError, Drive, ImageDevice, OpenOptions};
+use persimmon_engine::{Alteration, Growth, Volume};
+use uuid::Uuid;
+
+use crate::{EngineOptions, Error, Filesystem, Result};
+
+/// How a volume is to grow.
+#[derive(Clone, Debug)]
+pub struct Grow {
+    /// Bytes that an image becomes, as far as they are whole zones; `None`: those that its file or device has. A zoned drive has the
+    /// zones that it has.
+    pub size_bytes: Option<u64>,
+    /// Whatever the zones hold that the volume gets. Those of an image are empty.
+    pub overwrite: bool,
+    /// How long to wait for another process to let go of the device.
+    pub wait_for_lock: Duration,
+}
+
+impl Default for Grow {
+    fn default() -> Grow {
+        Grow {
+            size_bytes: None,
+            overwrite: false,
+            wait_for_lock: OpenOptions::default().wait_for_lock,
+        }
+    }
+}
+
+/// A change of what a volume is called.
+#[derive(Clone, Debug)]
+pub struct Rename {
+    /// Another label, at most 64 bytes; an empty one is none.
+    pub label: Option<String>,
+    /// Another UUID.
+    pub uuid: Option<Uuid>,
+    /// How long to wait for another process to let go of the device.
+    pub wait_for_lock: Duration,
+}
+
+impl Default for Rename {
+    fn default() -> Rename {
+        Rename {
+            label: None,
+            uuid: None,
+            wait_for_lock: OpenOptions::default().wait_for_lock,
+        }
+    }
+}
+
+impl Filesystem {
+    /// Gives the volume at `path` the zones that its device has more; of an image it first makes them. The device may have no
+    /// more: then nothing is changed, and the answer says so ([`Growth::is_none`]).
+    ///
+    /// # Errors
+    /// It is in use, cannot be written to, or cannot become as large. Then nothing is lost, and it may be tried again.
+    pub fn grow(path: impl AsRef<Path>, grow: &Grow) -> Result<Growth> {
+        let path = path.as_ref();
+        let wait = grow.wait_for_lock;
+        let is_image = Kind::of(path)? == Kind::Image;
+        if grow.size_bytes.is_some() && !is_image {
+            return Err(refused(
+                path,
+                "only an image can be given a size; a drive has the zones it has",
+            ));
+        }
+        let options = options_for(wait, Use::Look);
+        // Before anything is changed: can the volume have so many?
+        let planned = if is_image {
+            Some(ImageDevice::growth(path, grow.size_bytes, &options)?)
+        } else {
+            None
+        };
+        let (_, volume) = open(path, wait, Use::Look)?;
+        let looked = Alteration::of(&volume);
+        let growth = match planned {
+            Some(planned) => looked.growth_to(planned.zones),
+            None => looked.growth(),
+        };
+        let growth = growth.map_err(Error::of_volume_at(path))?;
+        drop(volume);
+        if growth.is_none() {
+            return Ok(growth);
+        }
+        if planned.is_some() {
+            // What is refused for writing is refused before the image gets larger.
+            drop(open(path, wait, Use::Change)?);
+            let options = options_for(wait, Use::Change);
+            ImageDevice::grow(path, grow.size_bytes, &options)?;
+        }
+        let (_, volume) = open(path, wait, Use::Change)?;
+        Alteration::of(&volume)
+            .grow(grow.overwrite)
+            .map_err(Error::of_volume_at(path))
+    }
+
+    /// Changes what the volume at `path` is called.
+    ///
+    /// # Errors
+    /// It is in use, cannot be written to, or the label does not fit. Then it is called as before.
+    pub fn rename_volume(path: impl AsRef<Path>, rename: &Rename) -> Result<()> {
+        let path = path.as_ref();
+        let (device, volume) = open(path, rename.wait_for_lock, Use::Change)?;
+        let uuid = rename.uuid.map(Uuid::into_bytes);
+        Alteration::of(&volume)
+            .rename(rename.label.as_deref(), uuid)
+            .map_err(Error::of_volume_at(path))?;
+        drop((volume, device));
+        // What finds a volume by its name looks at the superblock of an image, and at headers in a drive.
+        let (device, volume) = open(path, rename.wait_for_lock, Use::Name)?;
+        let identity = volume.identity();
+        device.set_identity(Uuid::from_bytes(identity.visible_uuid), &identity.label)?;
+        volume.close().map_err(Error::of_volume_at(path))
+    }
+}
+
+/// What a volume is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Nothing is written.
+    Look,
+    Change,
+    /// Its log goes on in a zone whose header tells what it is called now, where its device has no other place that does.
+    Name,
+}
+
+fn options_for(wait_for_lock: Duration, purpose: Use) -> OpenOptions {
+    OpenOptions {
+        read_only: purpose == Use::Look,
+        wait_for_lock,
+        ..OpenOptions::default()
+    }
+}
+
+/// Opens a volume that nobody uses.
+fn open(path: &Path, wait: Duration, purpose: Use) -> Result<(Arc<Drive>, Volume)> {
+    let device = Arc::new(Drive::open(path, &options_for(wait, purpose))?);
+    let options = EngineOptions {
+        read_only: purpose == Use::Look,
+        begin_log_zone: purpose == Use::Name && !device.has_identity(),
+        ..EngineOptions::default()
+    };
+    let opened = Volume::open(Arc::clone(&device) as _, options);
+    let (volume, _) = opened.map_err(Error::of_volume_at(path))?;
+    if purpose != Use::Look && volume.is_read_only() {
+        return Err(refused(
+            path,
+            "the volume is read-only, because something in it is damaged or lost: see `persimmon fsck`",
+        ));
+    }
+    Ok((device, volume))
+}
+
+fn refused(path: &Path, message: &str) -> Error {
+    Error::Device(DeviceError::Open {
+        path: path.display().to_string(),
+        message: message.to_owned(),
+    })
+}
