@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the command under every name by which mount(8), mkfs(8), fsck(8) and fstab look for it, and the
-# udev rule that makes the links of /dev/disk/by-label and by-uuid.
+# udev rule that makes the links of /dev/disk/by-label and by-uuid, and the units that take snapshots (none is enabled).
 #
 #   cargo build --release --package persimmon-cli
 #   sudo packaging/install.sh target/release/persimmon
@@ -20,6 +20,7 @@ binary=${1:?usage: install.sh BINARY [C LIBRARY FOLDER [PLUGIN FOLDER]]}
 bin=${DESTDIR:-}/usr/bin
 sbin=${DESTDIR:-}/usr/sbin
 rules=${DESTDIR:-}/usr/lib/udev/rules.d
+units=${DESTDIR:-}/usr/lib/systemd/system
 install -D -m 755 "$binary" "$bin/persimmon"
 install -d "$sbin"
 for name in mkfs mount umount fsck; do
@@ -31,7 +32,8 @@ ln -sf ../bin/persimmon "$sbin/mount.fuseblk.persimmon"
 ln -sf ../bin/persimmon "$sbin/mount.fuse.persimmon"
 ln -sf ../bin/persimmon "$sbin/umount.fuse.persimmon"
 install -D -m 644 -t "$rules" "$(dirname "$0")"/udev/*.rules
-echo "installed persimmon in $bin, its other names in $sbin, udev rules in $rules"
+install -D -m 644 -t "$units" "$(dirname "$0")"/systemd/*
+echo "installed persimmon in $bin, its other names in $sbin, udev rules in $rules, a timer for snapshots in $units"
 if [ $# -gt 1 ]; then
     prefix=${DESTDIR:-}/usr
     install -D -m 644 -t "$prefix/include" "$2/include/persimmon.h"

@@ -2,6 +2,7 @@
 //! the daemon's answers. A new command is a new variant; fields that are added have defaults.
 
 pub mod clean;
+pub mod snapshots;
 pub mod trace;
 pub mod tune;
 
@@ -41,6 +42,8 @@ pub enum Command {
     },
     /// Change thresholds, perhaps none, and tell them all.
     Tune(BTreeMap<String, u64>),
+    /// About snapshots.
+    Snapshots(snapshots::Question),
     /// What happened to zones, from this event on.
     Trace {
         /// Number of the event.
@@ -168,7 +171,7 @@ pub enum Name {
 }
 
 impl Name {
-    fn new(path: &[u8]) -> Name {
+    pub fn new(path: &[u8]) -> Name {
         match std::str::from_utf8(path) {
             Ok(text) => Name::Text(text.to_owned()),
             Err(_) => Name::Bytes(path.to_vec()),
@@ -206,6 +209,7 @@ pub fn carry_out(
         Command::Paths(inos) => paths(volume, &inos),
         Command::Clean { free_basis_points } => clean::step(volume, free_basis_points),
         Command::Tune(changes) => tune::change(volume, commit, &changes),
+        Command::Snapshots(question) => snapshots::answer(volume, question),
         Command::Trace { from } => trace::read(volume, from),
     }
 }

@@ -32,6 +32,7 @@ use crate::exit::{FAILED, FS_INTERRUPTED, FS_PARTIAL};
 use crate::live::Target;
 use crate::output::{self, say};
 pub use clone::CloneCommand;
+pub use ls::{civil, date, instant};
 use tree::{Copied, CopyError, Tally};
 
 /// List, copy, remove, back up and restore files of a volume that is not mounted.
@@ -87,21 +88,24 @@ impl Fs {
 
 /// How a volume is used.
 #[derive(Clone, Copy, PartialEq)]
-enum Access {
+pub enum Access {
     /// Nothing is written, not even a journal that a crash has left.
     Read,
     Write,
 }
 
 /// A volume that this process has opened.
-struct Opened {
-    filesystem: Filesystem,
+pub struct Opened {
+    pub filesystem: Filesystem,
     /// The devices or images that it is on.
     devices: Vec<PathBuf>,
 }
 
 /// Opens a volume that is not mounted. `instead` says what does the same on a mounted one.
-fn open(spec: &str, access: Access, instead: &str) -> Result<Opened> {
+///
+/// # Errors
+/// When there is none, or it is mounted.
+pub fn open(spec: &str, access: Access, instead: &str) -> Result<Opened> {
     let path = match Target::of(spec)? {
         Target::Device(path) => path,
         Target::Live(dir) => return Err(crate::mounted::refusal(&dir, instead)?),

@@ -29,6 +29,7 @@ mod recover;
 mod report;
 mod scrub;
 mod simulate;
+mod snapshot;
 mod spec;
 mod stats;
 mod sync;
@@ -76,6 +77,7 @@ enum Command {
     Sync(sync::Sync),
     Dump(dump::Dump),
     Clone(fs::CloneCommand),
+    Snapshot(snapshot::SnapshotCommand),
     Fs(fs::Fs),
     Probe(probe::Probe),
     Simulate(Box<simulate::Simulate>),
@@ -104,6 +106,7 @@ impl Command {
             Command::Sync(command) => command.run(),
             Command::Dump(command) => command.run(),
             Command::Clone(command) => command.run(),
+            Command::Snapshot(command) => command.run(),
             Command::Fs(command) => command.run(),
             Command::Probe(command) => command.run(),
             Command::Simulate(command) => command.run(),
@@ -133,6 +136,7 @@ impl Command {
             Command::Sync(_) => ("sync", exit::FAILED, exit::USAGE),
             Command::Dump(_) => ("dump", exit::FAILED, exit::USAGE),
             Command::Clone(_) => ("clone", exit::FAILED, exit::USAGE),
+            Command::Snapshot(command) => (command.name(), exit::FAILED, exit::USAGE),
             Command::Fs(command) => (command.name(), exit::FAILED, exit::USAGE),
             Command::Probe(_) => ("probe", exit::FAILED, exit::USAGE),
             Command::Simulate(_) => ("simulate", exit::FAILED, exit::USAGE),

@@ -25,6 +25,7 @@ pub mod remount;
 pub mod scenario;
 pub mod scrub;
 pub mod snapshot;
+pub mod snapshots;
 pub mod sys;
 pub mod two_devices;
 pub mod unmounted;

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use crate::volume::{Kind, Volume};
 use crate::{
     bad_input, clones, compression, damage, durable, endurance, full, installed, kill, live_tools,
-    many_files, model, output, phases, remount, scrub, two_devices, unmounted, unmounting,
-    workplace,
+    many_files, model, output, phases, remount, scrub, snapshots, two_devices, unmounted,
+    unmounting, workplace,
 };
 
 /// A named test with volumes of its own.
@@ -78,6 +78,7 @@ pub fn all() -> Vec<Scenario> {
         installed::SCENARIOS,
         damage::SCENARIOS,
         scrub::SCENARIOS,
+        snapshots::SCENARIOS,
         live_tools::SCENARIOS,
         unmounted::SCENARIOS,
         output::SCENARIOS,

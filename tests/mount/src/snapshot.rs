@@ -66,6 +66,16 @@ impl Snapshot {
         self
     }
 
+    /// What is left but for the numbers of inodes, which are others in a copy.
+    pub fn without_numbers(mut self) -> Snapshot {
+        for text in self.0.values_mut() {
+            if let Some(to) = text.find(" mode ") {
+                text.replace_range(..to, "");
+            }
+        }
+        self
+    }
+
     /// How many paths.
     pub fn len(&self) -> usize {
         self.0.len()

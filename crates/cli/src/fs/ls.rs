@@ -351,7 +351,7 @@ fn permissions(attr: &Attr) -> String {
 }
 
 /// Year, month and day of a day since 1970, in the calendar of today.
-fn civil(days: i64) -> (i64, i64, i64) {
+pub fn civil(days: i64) -> (i64, i64, i64) {
     // Eras of 400 years from the first of March of year 0, so that a leap day ends its year.
     let shifted = days + 719_468;
     let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
@@ -380,12 +380,14 @@ fn clock(time: Timestamp) -> (String, String) {
     )
 }
 
-fn date(time: Timestamp) -> String {
+/// A time by UTC, for people.
+pub fn date(time: Timestamp) -> String {
     let (date, clock) = clock(time);
     format!("{date} {clock}")
 }
 
-fn instant(time: Timestamp) -> String {
+/// A time by UTC, for programs.
+pub fn instant(time: Timestamp) -> String {
     let (date, clock) = clock(time);
     format!("{date}T{clock}.{:09}Z", time.nanoseconds)
 }

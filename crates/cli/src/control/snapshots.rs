@@ -1,0 +1,132 @@
+//! Snapshots, as far as a mount does not show them: whether they can be written to, what they hold, what differs between them. And taking
+//! one that can be written to.
+
+use anyhow::Result;
+use persimmon::internal::engine::Volume;
+use persimmon::vfs::SubvolumeId;
+use persimmon::{Clock, Snapshot, SystemClock};
+use persimmon_fuse::control::TEXT_BYTES_MAX;
+use serde::{Deserialize, Serialize};
+
+use super::{Name, encode};
+
+/// What is asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// Those with larger numbers than this one, as many as fit.
+    List {
+        /// 0 for the first.
+        after: u16,
+    },
+    /// Bytes that are freed when it is deleted.
+    Space {
+        /// Its number.
+        id: u16,
+    },
+    /// Take one that can be written to.
+    TakeWritable {
+        /// Its name.
+        name: Name,
+    },
+    /// Inodes that may differ between two, with larger numbers than this one.
+    Changes {
+        /// Number of the one; 0 is the main subvolume.
+        from: u16,
+        /// Number of the other.
+        to: u16,
+        /// 0 for the first.
+        after: u64,
+    },
+}
+
+/// A snapshot.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Its number.
+    pub id: u16,
+    /// Its name.
+    pub name: Name,
+    /// When it was taken: seconds since 1970.
+    pub seconds: i64,
+    /// And nanoseconds.
+    pub nanoseconds: u32,
+    /// It can be written to.
+    pub writable: bool,
+}
+
+impl Row {
+    pub fn new(snapshot: &Snapshot) -> Row {
+        Row {
+            id: snapshot.id.0,
+            name: Name::new(&snapshot.name),
+            seconds: snapshot.created.seconds,
+            nanoseconds: snapshot.created.nanoseconds,
+            writable: !snapshot.is_read_only,
+        }
+    }
+}
+
+/// Inodes, in ranges of neighbours.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Changes {
+    /// First of each and how many follow it.
+    pub ranges: Vec<(u64, u64)>,
+    /// There are more.
+    pub goes_on: bool,
+}
+
+/// Bytes of the longest range in an answer.
+const RANGE_BYTES: usize = 44;
+
+/// The daemon's side.
+pub(super) fn answer(volume: &Volume, question: Question) -> Result<Vec<u8>, String> {
+    match question {
+        Question::List { after } => list(volume, after),
+        Question::Space { id } => {
+            let space = volume.snapshot_space(SubvolumeId(id));
+            encode(&space.map_err(|error| error.to_string())?)
+        }
+        Question::TakeWritable { name } => {
+            let (of, now) = (SubvolumeId::MAIN, SystemClock.now());
+            let taken = volume.take_snapshot(of, name.bytes(), false, now);
+            encode(&taken.map_err(|error| error.to_string())?.0)
+        }
+        Question::Changes { from, to, after } => changes(volume, (from, to), after),
+    }
+}
+
+fn list(volume: &Volume, after: u16) -> Result<Vec<u8>, String> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut answer = encode(&rows)?;
+    let all = volume.snapshots();
+    for snapshot in all.iter().filter(|snapshot| snapshot.id.0 > after) {
+        rows.push(Row::new(snapshot));
+        let longer = encode(&rows)?;
+        if longer.len() > TEXT_BYTES_MAX {
+            break;
+        }
+        answer = longer;
+    }
+    Ok(answer)
+}
+
+fn changes(volume: &Volume, (from, to): (u16, u16), after: u64) -> Result<Vec<u8>, String> {
+    let changed = volume.snapshot_changes(SubvolumeId(from), SubvolumeId(to));
+    let changed = changed.map_err(|error| error.to_string())?;
+    let mut told = Changes::default();
+    for ino in changed.iter().filter(|ino| ino.0 > after) {
+        if let Some((first, more)) = told.ranges.last_mut()
+            && *first + *more + 1 == ino.0
+        {
+            *more += 1;
+            continue;
+        }
+        if (told.ranges.len() + 2) * RANGE_BYTES > TEXT_BYTES_MAX {
+            told.goes_on = true;
+            break;
+        }
+        told.ranges.push((ino.0, 0));
+    }
+    encode(&told)
+}

@@ -1,0 +1,637 @@
+//! `persimmon snapshot`: taken, listed, compared, deleted; on a mount through its directory `.snapshots`, and, for what that does not show,
+//! by its daemon.
+
+mod diff;
+mod retention;
+mod sides;
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use clap::{Args, Subcommand};
+use persimmon::internal::format::shown::shown;
+use persimmon::internal::format::{Ino, is_snapshot_name};
+use persimmon::vfs::{ROOT, SNAPSHOTS, SNAPSHOTS_NAME, SubvolumeId};
+use persimmon::{Filesystem, FilesystemError, Options, Timestamp};
+use persimmon_fuse::size::show_bytes;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use crate::control::snapshots::{Changes, Question, Row};
+use crate::control::{self, Command, Name};
+use crate::exit;
+use crate::fs::{Access, date, instant};
+use crate::live::{self, Target};
+use crate::output::{self, say};
+use crate::report::Info;
+use diff::Change;
+use retention::Retention;
+use sides::{MountSide, VolumeSide};
+
+/// Answers with changed inodes that are asked for. Where more have changed, all are looked at.
+const CHANGES_ANSWERS_MAX: usize = 100;
+
+/// Take, list, compare and delete snapshots, and go back to one.
+#[derive(Args)]
+pub struct SnapshotCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Create(Create),
+    List(List),
+    Delete(Delete),
+    Rename(Rename),
+    Diff(Diff),
+    Prune(Prune),
+    Rollback(Rollback),
+}
+
+impl SnapshotCommand {
+    pub fn run(&self) -> Result<u8> {
+        match &self.verb {
+            Verb::Create(verb) => verb.run(),
+            Verb::List(verb) => verb.run(),
+            Verb::Delete(verb) => verb.run(),
+            Verb::Rename(verb) => verb.run(),
+            Verb::Diff(verb) => verb.run(),
+            Verb::Prune(verb) => verb.run(),
+            Verb::Rollback(verb) => verb.run(),
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
+        match &self.verb {
+            Verb::Create(_) => "snapshot create",
+            Verb::List(_) => "snapshot list",
+            Verb::Delete(_) => "snapshot delete",
+            Verb::Rename(_) => "snapshot rename",
+            Verb::Diff(_) => "snapshot diff",
+            Verb::Prune(_) => "snapshot prune",
+            Verb::Rollback(_) => "snapshot rollback",
+        }
+    }
+}
+
+/// Take a snapshot of all files, as they are now.
+///
+/// Takes no room until something is changed. It is durable when the command returns.
+#[derive(Args)]
+struct Create {
+    /// Device, image file, LABEL=, UUID=, or a directory of a live mount
+    target: String,
+    /// Its name
+    name: OsString,
+    /// Let files in it be changed, without a change of the others
+    #[arg(long)]
+    writable: bool,
+}
+
+/// List snapshots, and what each of them alone holds.
+#[derive(Args)]
+struct List {
+    /// Device, image file, LABEL=, UUID=, or a directory of a live mount
+    target: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Delete snapshots. What they alone hold is freed while the volume is mounted.
+#[derive(Args)]
+struct Delete {
+    /// Device, image file, LABEL=, UUID=, or a directory of a live mount
+    target: String,
+    /// Their names
+    #[arg(required = true)]
+    names: Vec<OsString>,
+}
+
+/// Give a snapshot another name.
+#[derive(Args)]
+struct Rename {
+    /// Device, image file, LABEL=, UUID=, or a directory of a live mount
+    target: String,
+    /// Its name
+    old: OsString,
+    /// The new one, which no other has
+    new: OsString,
+}
+
+/// Show which paths differ between two snapshots, or a snapshot and the files as they are: + added, - removed, M modified.
+///
+/// What was renamed is removed at one path and added at another.
+#[derive(Args)]
+struct Diff {
+    /// Device, image file, LABEL=, UUID=, or a directory of a live mount
+    target: String,
+    /// The earlier snapshot
+    from: OsString,
+    /// The later one [default: the files as they are]
+    to: Option<OsString>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Delete read-only snapshots, but the newest of each of the last so many hours, days, weeks, months or years that have any.
+#[derive(Args)]
+struct Prune {
+    /// Device, image file, LABEL=, UUID=, or a directory of a live mount
+    target: String,
+    /// How many of each are kept, by UTC, as in hourly:24,daily:7,weekly:4,monthly:12
+    #[arg(long, value_name = "PERIOD:COUNT,...")]
+    keep: Retention,
+    /// Look only at those whose names begin so
+    #[arg(long, default_value = "")]
+    prefix: OsString,
+    /// Show what would be deleted, and delete nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Have a volume that is not mounted be as a snapshot is. What was changed since is gone, unless it is kept as a snapshot.
+#[derive(Args)]
+struct Rollback {
+    /// Device or image file of the volume, LABEL= or UUID=
+    volume: String,
+    /// The snapshot, which stays
+    name: OsString,
+    /// Name of a snapshot of what there was until now [default: it is deleted]
+    #[arg(long, value_name = "NAME")]
+    keep: Option<OsString>,
+}
+
+/// Where the snapshots are.
+enum Place {
+    Live(Mounted),
+    /// Opened by this process.
+    Opened(Filesystem),
+}
+
+/// A mount with a directory of snapshots.
+struct Mounted {
+    root: PathBuf,
+    directory: PathBuf,
+}
+
+impl Mounted {
+    /// The mount that a directory is in. Where it is bound elsewhere the root may not be seen; then where it was mounted first serves.
+    fn of(dir: PathBuf) -> Result<Mounted> {
+        let info: Info = live::ask(&dir, "info")?;
+        let name = OsStr::from_bytes(SNAPSHOTS_NAME);
+        let places = info.mount_point.into_iter().chain([dir.clone()]);
+        for root in places {
+            let directory = root.join(name);
+            match std::fs::symlink_metadata(&directory) {
+                Ok(metadata) if metadata.ino() == SNAPSHOTS.0 => {
+                    return Ok(Mounted { root, directory });
+                }
+                Ok(_) => {
+                    return Err(anyhow!(
+                        "{} is a file of yours, and hides the snapshots; rename it",
+                        directory.display()
+                    ));
+                }
+                Err(_) => {}
+            }
+        }
+        Err(anyhow!(
+            "{} has no snapshots: the volume was made by an earlier Persimmon, or its daemon is one; copy it to a new volume",
+            dir.display()
+        ))
+    }
+
+    fn ask<T: serde::de::DeserializeOwned>(&self, question: Question) -> Result<T> {
+        control::ask(&self.root, &Command::Snapshots(question))
+    }
+
+    fn path(&self, name: &OsStr) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Inodes that may differ; none where that would be too many to tell.
+    fn changes(&self, from: u16, to: u16) -> Result<Option<HashSet<Ino>>> {
+        let mut inos = HashSet::new();
+        let mut after = 0;
+        for _ in 0..CHANGES_ANSWERS_MAX {
+            let told: Changes = self.ask(Question::Changes { from, to, after })?;
+            for (first, more) in &told.ranges {
+                inos.extend((*first..=first.saturating_add(*more)).map(Ino));
+                after = first.saturating_add(*more);
+            }
+            if !told.goes_on {
+                return Ok(Some(inos));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A path of a snapshot in messages.
+fn told(name: &OsStr, error: &dyn std::fmt::Display) -> anyhow::Error {
+    anyhow!("{}: {error}", shown(name.as_bytes()))
+}
+
+/// An error of the library, without the path, which is that of the name.
+fn of_library(name: &OsStr, error: persimmon::Error) -> anyhow::Error {
+    match error.filesystem() {
+        Some(FilesystemError::NotFound) => told(name, &"there is no such snapshot"),
+        Some(FilesystemError::Exists) => told(name, &"there is a snapshot with this name already"),
+        Some(error) => told(name, error),
+        None => error.into(),
+    }
+}
+
+/// The same of the system.
+fn of_system(name: &OsStr, error: std::io::Error) -> anyhow::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) => told(name, &"there is no such snapshot"),
+        Some(Errno::EXIST) => told(name, &"there is a snapshot with this name already"),
+        Some(Errno::BUSY) => told(name, &"a file in it is open for writing"),
+        Some(Errno::ACCESS | Errno::PERM) => told(
+            name,
+            &"only root and the owner of the volume's root directory may do that",
+        ),
+        _ => told(name, &error),
+    }
+}
+
+/// Refuses what no snapshot can have, before it becomes a path.
+fn check_name(name: &OsStr) -> Result<()> {
+    if is_snapshot_name(name.as_bytes()) {
+        return Ok(());
+    }
+    Err(exit::usage(format_args!(
+        "'{}' is no name for a snapshot: it has 1 to 255 bytes, no slash, and is neither . nor ..",
+        shown(name.as_bytes())
+    )))
+}
+
+impl Place {
+    fn of(target: &str, access: Access) -> Result<Place> {
+        Ok(match Target::of(target)? {
+            Target::Live(dir) => Place::Live(Mounted::of(dir)?),
+            Target::Device(_) => Place::Opened(crate::fs::open(target, access, "")?.filesystem),
+        })
+    }
+
+    fn rows(&self) -> Result<Vec<Row>> {
+        let mounted = match self {
+            Place::Opened(filesystem) => {
+                return Ok(filesystem.snapshots().iter().map(Row::new).collect());
+            }
+            Place::Live(mounted) => mounted,
+        };
+        let mut rows: Vec<Row> = Vec::new();
+        loop {
+            let after = rows.last().map_or(0, |row| row.id);
+            let more: Vec<Row> = mounted.ask(Question::List { after })?;
+            if more.is_empty() {
+                return Ok(rows);
+            }
+            rows.extend(more);
+        }
+    }
+
+    fn space(&self, row: &Row) -> Result<u64> {
+        match self {
+            Place::Live(mounted) => mounted.ask(Question::Space { id: row.id }),
+            Place::Opened(filesystem) => {
+                Ok(filesystem.snapshot_space(OsStr::from_bytes(row.name.bytes()))?)
+            }
+        }
+    }
+
+    fn take(&self, name: &OsStr, writable: bool) -> Result<()> {
+        check_name(name)?;
+        match self {
+            Place::Opened(filesystem) => {
+                let taken = filesystem.take_snapshot(name, writable);
+                taken.map_err(|error| of_library(name, error))
+            }
+            Place::Live(mounted) if writable => {
+                // The kernel may hold back what was written to files that are mapped.
+                crate::sync::make_durable(&mounted.root)?;
+                let name = Name::new(name.as_bytes());
+                let _: u16 = mounted.ask(Question::TakeWritable { name })?;
+                mounted.sync()
+            }
+            Place::Live(mounted) => {
+                let made = std::fs::create_dir(mounted.path(name));
+                made.map_err(|error| of_system(name, error))?;
+                mounted.sync()
+            }
+        }
+    }
+
+    fn delete(&self, name: &OsStr) -> Result<()> {
+        check_name(name)?;
+        match self {
+            Place::Opened(filesystem) => {
+                let deleted = filesystem.delete_snapshot(name);
+                deleted.map_err(|error| of_library(name, error))
+            }
+            Place::Live(mounted) => {
+                let removed = std::fs::remove_dir(mounted.path(name));
+                removed.map_err(|error| of_system(name, error))
+            }
+        }
+    }
+
+    fn rename(&self, old: &OsStr, new: &OsStr) -> Result<()> {
+        check_name(old)?;
+        check_name(new)?;
+        // An error is that of the new name only if it is taken.
+        match self {
+            Place::Opened(filesystem) => {
+                let renamed = filesystem.rename_snapshot(old, new);
+                renamed.map_err(|error| match error.filesystem() {
+                    Some(FilesystemError::Exists) => of_library(new, error),
+                    _ => of_library(old, error),
+                })
+            }
+            Place::Live(mounted) => {
+                let (from, to) = (mounted.path(old), mounted.path(new));
+                let renamed = renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE);
+                renamed.map_err(|error| match error {
+                    Errno::EXIST => of_system(new, error.into()),
+                    _ => of_system(old, error.into()),
+                })
+            }
+        }
+    }
+
+    /// Everything done is durable.
+    fn end(self) -> Result<()> {
+        match self {
+            Place::Opened(filesystem) => Ok(filesystem.close()?),
+            Place::Live(mounted) => mounted.sync(),
+        }
+    }
+}
+
+impl Mounted {
+    fn sync(&self) -> Result<()> {
+        let directory = std::fs::File::open(&self.directory)?;
+        Ok(directory.sync_all()?)
+    }
+}
+
+impl Create {
+    fn run(&self) -> Result<u8> {
+        let place = Place::of(&self.target, Access::Write)?;
+        place.take(&self.name, self.writable)?;
+        place.end()?;
+        Ok(0)
+    }
+}
+
+/// `--json` of a list.
+#[derive(Serialize)]
+struct Listed<'a> {
+    name: &'a Name,
+    /// When it was taken, by UTC.
+    taken: String,
+    writable: bool,
+    /// Bytes that are freed when it alone is deleted.
+    own_bytes: u64,
+}
+
+impl Row {
+    fn time(&self) -> Timestamp {
+        Timestamp {
+            seconds: self.seconds,
+            nanoseconds: self.nanoseconds,
+        }
+    }
+}
+
+impl List {
+    fn run(&self) -> Result<u8> {
+        let place = Place::of(&self.target, Access::Read)?;
+        let mut rows = place.rows()?;
+        rows.sort_by(|a, b| (a.time(), a.name.bytes()).cmp(&(b.time(), b.name.bytes())));
+        let mut listed = Vec::new();
+        for row in &rows {
+            listed.push(Listed {
+                name: &row.name,
+                taken: instant(row.time()),
+                writable: row.writable,
+                own_bytes: place.space(row)?,
+            });
+        }
+        if self.json {
+            output::json(&listed)?;
+        } else {
+            let cells = rows.iter().zip(&listed).map(|(row, listed)| {
+                vec![
+                    listed.name.to_string(),
+                    date(row.time()),
+                    if row.writable {
+                        "writable"
+                    } else {
+                        "read-only"
+                    }
+                    .to_owned(),
+                    show_bytes(listed.own_bytes),
+                ]
+            });
+            let headings = ["name", "taken (UTC)", "", "holds alone"];
+            output::print(output::table(
+                &headings,
+                &[false, false, false, true],
+                cells,
+            ))?;
+        }
+        Ok(0)
+    }
+}
+
+impl Delete {
+    fn run(&self) -> Result<u8> {
+        let place = Place::of(&self.target, Access::Write)?;
+        let mut failed = 0;
+        for name in &self.names {
+            if let Err(error) = place.delete(name) {
+                failed += 1;
+                output::tell(format_args!("persimmon snapshot delete: {error:#}"));
+            }
+        }
+        place.end()?;
+        Ok(if failed > 0 { exit::FAILED } else { 0 })
+    }
+}
+
+impl Rename {
+    fn run(&self) -> Result<u8> {
+        let place = Place::of(&self.target, Access::Write)?;
+        place.rename(&self.old, &self.new)?;
+        place.end()?;
+        Ok(0)
+    }
+}
+
+/// `--json` of a comparison.
+#[derive(Serialize)]
+struct Difference {
+    change: Change,
+    path: Name,
+}
+
+impl Diff {
+    fn run(&self) -> Result<u8> {
+        let place = Place::of(&self.target, Access::Read)?;
+        let rows = place.rows()?;
+        let numbered = |name: &OsStr| {
+            let row = rows.iter().find(|row| row.name.bytes() == name.as_bytes());
+            row.map(|row| row.id)
+                .ok_or_else(|| told(name, &"there is no such snapshot"))
+        };
+        let from = numbered(&self.from)?;
+        let to = self.to.as_deref().map(numbered).transpose()?.unwrap_or(0);
+        let mut differences = Vec::new();
+        let mut tell = |change: Change, path: &[u8]| {
+            let path = if path.is_empty() { b"/" } else { path };
+            if self.json {
+                let path = Name::new(path);
+                differences.push(Difference { change, path });
+            } else {
+                say!("{} {}", change.mark(), shown(path))?;
+            }
+            Ok(())
+        };
+        match &place {
+            Place::Live(mounted) => {
+                if to == 0 {
+                    // What is staged is not told among the changes.
+                    crate::sync::make_durable(&mounted.root)?;
+                }
+                let changed = mounted.changes(from, to)?;
+                let top = self.to.as_ref().map(|to| mounted.path(to));
+                let from = MountSide::new(mounted.path(&self.from))?;
+                let to = MountSide::new(top.unwrap_or_else(|| mounted.root.clone()))?;
+                diff::compare(&from, &to, changed.as_ref(), &mut tell)?;
+            }
+            Place::Opened(filesystem) => {
+                let (from, to) = (SubvolumeId(from), SubvolumeId(to));
+                let vfs = filesystem.vfs();
+                let changed = vfs.volume().snapshot_changes(from, to)?;
+                let changed = changed.into_iter().collect();
+                let side = |id| VolumeSide::new(Arc::clone(vfs), ROOT.of(id));
+                diff::compare(&side(from), &side(to), Some(&changed), &mut tell)?;
+            }
+        }
+        if self.json {
+            output::json(&differences)?;
+        }
+        Ok(0)
+    }
+}
+
+/// `--json` of pruning.
+#[derive(Serialize)]
+struct Pruned<'a> {
+    kept: Vec<&'a Name>,
+    deleted: Vec<&'a Name>,
+    /// They could not be deleted.
+    failed: Vec<&'a Name>,
+}
+
+impl Prune {
+    fn run(&self) -> Result<u8> {
+        let access = if self.dry_run {
+            Access::Read
+        } else {
+            Access::Write
+        };
+        let place = Place::of(&self.target, access)?;
+        let mut rows = place.rows()?;
+        // What can be written to is in use, or was taken for that.
+        rows.retain(|row| !row.writable && row.name.bytes().starts_with(self.prefix.as_bytes()));
+        rows.sort_by_key(Row::time);
+        let times: Vec<i64> = rows.iter().map(|row| row.seconds).collect();
+        let mut pruned = Pruned {
+            kept: Vec::new(),
+            deleted: Vec::new(),
+            failed: Vec::new(),
+        };
+        let mut said = output::Said::nothing();
+        for (row, keep) in rows.iter().zip(self.keep.keeps(&times)) {
+            if keep {
+                pruned.kept.push(&row.name);
+                continue;
+            }
+            let name = OsStr::from_bytes(row.name.bytes());
+            let deleted = if self.dry_run {
+                Ok(())
+            } else {
+                place.delete(name)
+            };
+            match deleted {
+                Ok(()) => {
+                    pruned.deleted.push(&row.name);
+                    if !self.json {
+                        let what = if self.dry_run {
+                            "would delete"
+                        } else {
+                            "deleted"
+                        };
+                        said.more(|| Ok(say!("{what} {}", row.name)?));
+                    }
+                }
+                Err(error) => {
+                    pruned.failed.push(&row.name);
+                    output::tell(format_args!("persimmon snapshot prune: {error:#}"));
+                }
+            }
+        }
+        if !self.dry_run {
+            place.end()?;
+        }
+        if self.json {
+            said.more(|| output::json(&pruned));
+        }
+        said.done(if pruned.failed.is_empty() {
+            0
+        } else {
+            exit::FAILED
+        })
+    }
+}
+
+impl Rollback {
+    fn run(&self) -> Result<u8> {
+        let path = match Target::of(&self.volume)? {
+            Target::Device(path) => path,
+            Target::Live(dir) => return Err(crate::mounted::refusal(&dir, "")?),
+        };
+        if let Some(keep) = &self.keep {
+            check_name(keep)?;
+        }
+        let options = Options::default();
+        let rolled_back = Filesystem::roll_back(&path, &self.name, self.keep.as_deref(), &options);
+        rolled_back.map_err(|error| match error.volume() {
+            Some(persimmon::VolumeError::SnapshotExists) => {
+                let keep = self.keep.as_deref().unwrap_or_default();
+                told(keep, &"there is a snapshot with this name already")
+            }
+            Some(persimmon::VolumeError::NoSuchSnapshot) => {
+                told(&self.name, &"there is no such snapshot")
+            }
+            _ => error.into(),
+        })?;
+        Ok(0)
+    }
+}
