@@ -527,7 +527,7 @@ impl Diff {
             Place::Opened(filesystem) => {
                 let (from, to) = (SubvolumeId(from), SubvolumeId(to));
                 let vfs = filesystem.vfs();
-                let changed = vfs.volume().snapshot_changes(from, to)?;
+                let changed = vfs.volume().snapshots().changes(from, to)?;
                 let changed = changed.into_iter().collect();
                 let side = |id| VolumeSide::new(Arc::clone(vfs), ROOT.of(id));
                 diff::compare(&side(from), &side(to), Some(&changed), &mut tell)?;

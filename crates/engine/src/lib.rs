@@ -61,7 +61,7 @@ pub use space::{Promised, SpaceReport};
 pub use statistics::{Class, Statistics};
 pub use store::{Activity, Sleeper, Standing};
 pub use tuning::{Threshold, TuneError, Unit};
-pub use volume::{Progress, Snapshot, Task, Volume};
+pub use volume::{Progress, Snapshot, Snapshots, Task, Volume};
 pub use zones::budget::{ZoneCapacities, check_geometry};
 pub use zones::failure::ZoneFailure;
 pub use zones::table::ZoneStatus;

@@ -257,7 +257,7 @@ impl Snapshots {
                     _ => Bound::Included(start),
                 };
                 let mut found = None;
-                view.scan_stored(from, |key, _| {
+                view.scan_stored((from, Bound::Included(end)), |key, _| {
                     found = (key <= end).then_some(key);
                     Ok(std::ops::ControlFlow::Break(()))
                 })?;

@@ -34,6 +34,7 @@ fn valid_blocks(volume: &Volume) -> u64 {
 fn versioned_items(volume: &Volume) -> usize {
     let mut found = 0;
     volume
+        .snapshots()
         .walk_stored(
             |key, value| {
                 let is_left =
@@ -54,7 +55,7 @@ fn a_snapshot_stays_as_it_was() {
         let ino = create(&volume).unwrap();
         let content = text(1, 300 * BLOCK + 77);
         write(&volume, ino, 0, &content);
-        let id = volume.take_snapshot(MAIN, b"one", true, NOW).unwrap();
+        let id = volume.snapshots().take(MAIN, b"one", true, NOW).unwrap();
         let then = ino.of(id);
         let before = valid_blocks(&volume);
         assert!(read(&volume, then, 0, content.len() + 1) == content);
@@ -79,12 +80,12 @@ fn a_snapshot_stays_as_it_was() {
         volume.close().unwrap();
         drop(volume);
         let volume = open(&device, compression);
-        assert_eq!(volume.snapshots().len(), 1);
+        assert_eq!(volume.snapshots().list().len(), 1);
         assert!(read(&volume, then, 0, content.len() + 1) == content);
         assert!(read(&volume, ino, 0, content.len()) == now);
-        let alone = volume.snapshot_space(id).unwrap();
+        let alone = volume.snapshots().space(id).unwrap();
         let held = valid_blocks(&volume);
-        volume.delete_snapshot(id).unwrap();
+        volume.snapshots().delete(id).unwrap();
         settle(&volume);
         let freed = (held - valid_blocks(&volume)) * BLOCK as u64;
         assert!(
@@ -106,35 +107,35 @@ fn a_snapshot_stays_as_it_was() {
 #[test]
 fn names_are_checked() {
     let volume = open(&fresh(large_zones()), Compression::None);
-    let take = |name: &[u8]| volume.take_snapshot(MAIN, name, true, NOW);
+    let take = |name: &[u8]| volume.snapshots().take(MAIN, name, true, NOW);
     for name in [&b""[..], b".", b"..", b"a/b", b"a\0b", &[b'a'; 256]] {
         assert!(matches!(take(name), Err(Error::SnapshotName)));
     }
     let id = take(&[b'a'; 255]).unwrap();
     assert!(matches!(take(&[b'a'; 255]), Err(Error::SnapshotExists)));
     let other = take(b"other").unwrap();
-    let taken = volume.rename_snapshot(other, &[b'a'; 255]);
+    let taken = volume.snapshots().rename(other, &[b'a'; 255]);
     assert!(matches!(taken, Err(Error::SnapshotExists)));
-    volume.rename_snapshot(other, b"new").unwrap();
-    volume.rename_snapshot(other, b"new").unwrap();
+    volume.snapshots().rename(other, b"new").unwrap();
+    volume.snapshots().rename(other, b"new").unwrap();
     let gone = SubvolumeId(77);
     assert!(matches!(
-        volume.rename_snapshot(gone, b"x"),
+        volume.snapshots().rename(gone, b"x"),
         Err(Error::NoSuchSnapshot)
     ));
     assert!(matches!(
-        volume.delete_snapshot(gone),
+        volume.snapshots().delete(gone),
         Err(Error::NoSuchSnapshot)
     ));
     assert!(matches!(
-        volume.delete_snapshot(MAIN),
+        volume.snapshots().delete(MAIN),
         Err(Error::NoSuchSnapshot)
     ));
     assert!(matches!(
-        volume.take_snapshot(gone, b"y", true, NOW),
+        volume.snapshots().take(gone, b"y", true, NOW),
         Err(Error::NoSuchSnapshot)
     ));
-    volume.delete_snapshot(id).unwrap();
+    volume.snapshots().delete(id).unwrap();
     take(&[b'a'; 255]).unwrap();
 }
 
@@ -153,9 +154,9 @@ fn an_inode_that_is_deleted_lives_on_in_the_snapshot() {
             Ok(())
         })
         .unwrap();
-    let one = volume.take_snapshot(MAIN, b"one", true, NOW).unwrap();
+    let one = volume.snapshots().take(MAIN, b"one", true, NOW).unwrap();
     write(&volume, ino, 0, &noise(4, 10 * BLOCK));
-    let two = volume.take_snapshot(MAIN, b"two", true, NOW).unwrap();
+    let two = volume.snapshots().take(MAIN, b"two", true, NOW).unwrap();
     volume
         .update::<_, Error>(Intent::Shrink, |tx| {
             let mut inode = tx.inode(ino)?.unwrap();
@@ -181,11 +182,11 @@ fn an_inode_that_is_deleted_lives_on_in_the_snapshot() {
     assert!(read(&volume, ino.of(one), 0, content.len()) == content);
     assert!(read(&volume, ino.of(two), 10 * BLOCK, content.len()) == content[10 * BLOCK..]);
     check_stored(&volume);
-    volume.delete_snapshot(one).unwrap();
+    volume.snapshots().delete(one).unwrap();
     settle(&volume);
     check_stored(&volume);
     assert!(read(&volume, ino.of(two), 10 * BLOCK, content.len()) == content[10 * BLOCK..]);
-    volume.delete_snapshot(two).unwrap();
+    volume.snapshots().delete(two).unwrap();
     settle(&volume);
     assert_eq!(valid_blocks(&volume), 0);
     assert_eq!(versioned_items(&volume), 0);
@@ -198,10 +199,10 @@ fn a_writable_snapshot_goes_its_own_way_and_the_main_one_can_go_back() {
     let ino = create(&volume).unwrap();
     let content = noise(3, 50 * BLOCK);
     write(&volume, ino, 0, &content);
-    let id = volume.take_snapshot(MAIN, b"w", false, NOW).unwrap();
+    let id = volume.snapshots().take(MAIN, b"w", false, NOW).unwrap();
     write(&volume, ino.of(id), 0, b"theirs");
     write(&volume, ino, 0, b"ours");
-    let again = volume.take_snapshot(id, b"again", true, NOW).unwrap();
+    let again = volume.snapshots().take(id, b"again", true, NOW).unwrap();
     write(&volume, ino.of(id), 0, b"later!");
     volume.sync().unwrap();
     assert_eq!(read(&volume, ino.of(id), 0, 6), b"later!");
@@ -210,13 +211,21 @@ fn a_writable_snapshot_goes_its_own_way_and_the_main_one_can_go_back() {
     volume.close().unwrap();
     drop(volume);
     let volume = open(&device, Compression::None);
-    volume.roll_back(again, Some(b"before"), NOW).unwrap();
+    volume
+        .snapshots()
+        .roll_back(again, Some(b"before"), NOW)
+        .unwrap();
     assert_eq!(read(&volume, ino, 0, 6), b"theirs");
-    let names: Vec<_> = volume.snapshots().into_iter().map(|s| s.name).collect();
+    let names: Vec<_> = volume
+        .snapshots()
+        .list()
+        .into_iter()
+        .map(|s| s.name)
+        .collect();
     assert_eq!(names, [&b"w"[..], b"again", b"before"]);
     check_stored(&volume);
-    for snapshot in volume.snapshots() {
-        volume.delete_snapshot(snapshot.id).unwrap();
+    for snapshot in volume.snapshots().list() {
+        volume.snapshots().delete(snapshot.id).unwrap();
         settle(&volume);
         check_stored(&volume);
     }
@@ -275,7 +284,7 @@ fn fill_and_delete(seed: u64, shape: SimConfig, compression: Compression) {
     let mut refused = 0;
     for number in 0..6 {
         let name = format!("{number}");
-        match volume.take_snapshot(MAIN, name.as_bytes(), true, NOW) {
+        match volume.snapshots().take(MAIN, name.as_bytes(), true, NOW) {
             Ok(id) => ids.push(id),
             Err(Error::NoSpace) => {}
             Err(error) => panic!("{error}"),
@@ -315,7 +324,7 @@ fn fill_and_delete(seed: u64, shape: SimConfig, compression: Compression) {
     volume.sync().unwrap();
     check_stored(&volume);
     for id in ids {
-        volume.delete_snapshot(id).unwrap();
+        volume.snapshots().delete(id).unwrap();
         settle(&volume);
         background(&volume);
     }
@@ -365,7 +374,8 @@ impl Twin {
                 self.number += 1;
                 let name = format!("s{}", self.number);
                 let id = volume
-                    .take_snapshot(of, name.as_bytes(), read_only, NOW)
+                    .snapshots()
+                    .take(of, name.as_bytes(), read_only, NOW)
                     .unwrap();
                 let files = self.subvolumes[&of].1.clone();
                 self.subvolumes.insert(id, (!read_only, files));
@@ -373,7 +383,7 @@ impl Twin {
             4..7 => {
                 let id = self.any(false);
                 if id != MAIN {
-                    volume.delete_snapshot(id).unwrap();
+                    volume.snapshots().delete(id).unwrap();
                     self.subvolumes.remove(&id);
                 }
             }
@@ -579,7 +589,7 @@ fn change_at_random(seed: u64) {
         .collect();
     while !ids.is_empty() {
         let id = ids.swap_remove(twin.rng.random_range(0..ids.len()));
-        volume.delete_snapshot(id).unwrap();
+        volume.snapshots().delete(id).unwrap();
         twin.subvolumes.remove(&id);
         if twin.rng.random() {
             settle(&volume);
@@ -611,14 +621,17 @@ fn inodes_that_writes_change_are_counted() {
     let volume = open(&device, Compression::None);
     let ino = create(&volume).unwrap();
     write(&volume, ino, 0, b"before");
-    volume.take_snapshot(MAIN, b"one", true, NOW).unwrap();
+    volume.snapshots().take(MAIN, b"one", true, NOW).unwrap();
     write(&volume, ino, 0, &noise(2, 3 * BLOCK));
     volume.sync().unwrap();
     let inode = |key: Key, value: &[u8]| {
         (key.kind == KeyKind::INODE && !key.is_whiteout(value)).then_some(())
     };
     let mut stored = 0;
-    volume.walk_stored(inode, |()| stored += 1).unwrap();
+    volume
+        .snapshots()
+        .walk_stored(inode, |()| stored += 1)
+        .unwrap();
     assert_eq!(volume.space().inodes, stored);
     volume.close().unwrap();
 }

@@ -38,6 +38,7 @@ fn engine_items(device: &Arc<SimDevice>) -> BTreeMap<Key, Vec<u8>> {
     let mut items = BTreeMap::new();
     let keep = |key: Key, value: &[u8]| Some((key, value.to_vec()));
     volume
+        .snapshots()
         .walk_stored(keep, |(key, value)| drop(items.insert(key, value)))
         .unwrap();
     items
@@ -197,7 +198,8 @@ impl World {
         let name = format!("snapshot {}", self.made);
         let taken = self
             .volume
-            .take_snapshot(origin, name.as_bytes(), !is_writable, now(6));
+            .snapshots()
+            .take(origin, name.as_bytes(), !is_writable, now(6));
         let id = taken.unwrap();
         self.snapshots.push((id, is_writable));
         if is_writable {
@@ -218,7 +220,7 @@ impl World {
         }
         let at = self.dice.roll(self.snapshots.len() as u64) as usize;
         let (id, _) = self.snapshots.swap_remove(at);
-        self.volume.delete_snapshot(id).unwrap();
+        self.volume.snapshots().delete(id).unwrap();
         self.files.retain(|(ino, ..)| ino.subvolume() != id);
         self.directories.retain(|ino| ino.subvolume() != id);
     }
@@ -234,9 +236,9 @@ impl World {
         self.made += 1;
         let keep = format!("kept {}", self.made);
         let keep = (self.dice.roll(2) == 0).then_some(keep.as_bytes());
-        self.volume.roll_back(id, keep, now(7)).unwrap();
+        self.volume.snapshots().roll_back(id, keep, now(7)).unwrap();
         let known: Vec<_> = self.snapshots.iter().map(|(id, _)| *id).collect();
-        let kept = self.volume.snapshots();
+        let kept = self.volume.snapshots().list();
         let kept = kept.iter().filter(|kept| !known.contains(&kept.id));
         self.snapshots.extend(kept.map(|kept| (kept.id, false)));
         self.files.retain(|(ino, ..)| ino.subvolume() != MAIN);
@@ -384,7 +386,7 @@ fn clones_into_what_a_snapshot_has() {
             }
             at += len;
         }
-        volume.take_snapshot(MAIN, b"one", true, now(3)).unwrap();
+        volume.snapshots().take(MAIN, b"one", true, now(3)).unwrap();
         let range = CloneRange {
             from: source,
             from_offset: 0,
@@ -409,7 +411,10 @@ fn a_repair_leaves_snapshots_alone() {
     add(&volume, ROOT, "other", FILE);
     add_xattr(&volume, file, "user.a", b"value");
     volume.write(file, 0, &content(1, 9000), now(1)).unwrap();
-    volume.take_snapshot(MAIN, b"before", true, now(2)).unwrap();
+    volume
+        .snapshots()
+        .take(MAIN, b"before", true, now(2))
+        .unwrap();
     let of_snapshot = |volume: &Volume| {
         let mut items = Vec::new();
         let scanned = volume.view::<_, Error>(|view| {
@@ -477,7 +482,10 @@ fn a_repair_puts_no_extents_of_files() {
         len: 20 * BLOCK,
     };
     volume.clone_range(&range, now(2)).unwrap();
-    volume.take_snapshot(MAIN, b"before", true, now(3)).unwrap();
+    volume
+        .snapshots()
+        .take(MAIN, b"before", true, now(3))
+        .unwrap();
     change(&volume, |tx| {
         let mut first = None;
         tx.scan(Key::extent(SHARED, 0), |key, _| {
@@ -524,9 +532,12 @@ fn dumps_tell_of_snapshots() {
     };
     assert_eq!(subvolumes(&main_alone).len(), 1);
     volume.write(file, 0, &content(1, 5000), now(1)).unwrap();
-    volume.take_snapshot(MAIN, b"one", true, now(2)).unwrap();
+    volume.snapshots().take(MAIN, b"one", true, now(2)).unwrap();
     volume.truncate(file, 0, now(3)).unwrap();
-    volume.take_snapshot(MAIN, b"two", false, now(4)).unwrap();
+    volume
+        .snapshots()
+        .take(MAIN, b"two", false, now(4))
+        .unwrap();
     volume.sync().unwrap();
     let inspector = Inspector::open(&*device).unwrap();
     let rows = subvolumes(&inspector);

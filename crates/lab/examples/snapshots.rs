@@ -143,7 +143,9 @@ fn take_while_writing(files: u64) -> Outcome<()> {
         for number in 0..20 {
             std::thread::sleep(Duration::from_millis(50));
             let (name, begun) = (format!("snapshot {number}"), Instant::now());
-            volume.take_snapshot(MAIN, name.as_bytes(), true, Timestamp::default())?;
+            volume
+                .snapshots()
+                .take(MAIN, name.as_bytes(), true, Timestamp::default())?;
             taken.push(begun.elapsed());
         }
         stop.store(true, Ordering::Relaxed);
@@ -179,7 +181,11 @@ fn delete_each(snapshots: u64) -> Outcome<()> {
     let mut ids = Vec::new();
     for number in 0..snapshots {
         let name = format!("snapshot {number}");
-        ids.push(volume.take_snapshot(MAIN, name.as_bytes(), true, Timestamp::default())?);
+        ids.push(
+            volume
+                .snapshots()
+                .take(MAIN, name.as_bytes(), true, Timestamp::default())?,
+        );
         // One percent, in twenty files.
         for _ in 0..20 {
             let ino = files[rng.random_range(0..files.len())];
@@ -192,7 +198,7 @@ fn delete_each(snapshots: u64) -> Outcome<()> {
     volume.step(Task::Checkpoint)?;
     let before = held(&volume);
     let begun = Instant::now();
-    let listed = volume.snapshots().len();
+    let listed = volume.snapshots().list().len();
     let listing = begun.elapsed();
     println!(
         "## {snapshots} snapshots of 2000 files of 128 KiB, twenty of them overwritten between each\n"
@@ -202,12 +208,12 @@ fn delete_each(snapshots: u64) -> Outcome<()> {
     println!("|---|---|---|---|---|");
     for (number, id) in ids.iter().enumerate() {
         let (alone, held_before) = (
-            volume.snapshot_space(*id)? / BLOCK_SIZE as u64,
+            volume.snapshots().space(*id)? / BLOCK_SIZE as u64,
             held(&volume),
         );
         let sent = device.counters().written_blocks();
         let read = device.counters().read_blocks;
-        volume.delete_snapshot(*id)?;
+        volume.snapshots().delete(*id)?;
         step(&volume, Task::Settle)?;
         volume.sync()?;
         let (sent, read) = (
@@ -254,7 +260,9 @@ fn overwrite(share: f64, snapshot_share: f64) -> Outcome<f64> {
     if held_blocks > 0 {
         // What only the snapshot has: it is cut off in the main subvolume.
         fill(held_file, held_blocks)?;
-        volume.take_snapshot(MAIN, b"held", true, Timestamp::default())?;
+        volume
+            .snapshots()
+            .take(MAIN, b"held", true, Timestamp::default())?;
         volume.truncate(held_file, 0, Timestamp::default())?;
     }
     fill(ino, blocks)?;

@@ -75,7 +75,7 @@ impl Filesystem {
         let name = name.as_ref();
         let found = self.vfs().snapshot_named(name.as_bytes());
         let id = found.map_err(Error::at(&path_of(name)))?.id;
-        Ok(self.vfs().volume().snapshot_space(id)?)
+        Ok(self.vfs().volume().snapshots().space(id)?)
     }
 
     /// Has the volume on a device or in an image be as one of its snapshots is. All that was changed since is gone, or, with `keep`, becomes
@@ -120,11 +120,13 @@ impl Opened {
         now: Timestamp,
     ) -> std::result::Result<(), persimmon_engine::Error> {
         let volume = self.volume();
-        let mut all = volume.snapshots().into_iter();
+        let mut all = volume.snapshots().list().into_iter();
         let to = all
             .find(|snapshot| snapshot.name == name.as_ref().as_bytes())
             .ok_or(persimmon_engine::Error::NoSuchSnapshot)?;
-        volume.roll_back(to.id, keep.map(OsStr::as_bytes), now)?;
+        volume
+            .snapshots()
+            .roll_back(to.id, keep.map(OsStr::as_bytes), now)?;
         volume.sync()
     }
 }

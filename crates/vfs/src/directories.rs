@@ -161,10 +161,8 @@ impl Vfs {
             batch.clear();
             let mut seen = 0;
             batch.scanned_to = None;
-            view.scan(Key::new(dir, KeyKind::DIR_ENTRY, from), |key, bytes| {
-                if key.ino != dir || key.kind != KeyKind::DIR_ENTRY {
-                    return Ok(ControlFlow::Break(()));
-                }
+            let first = Key::new(dir, KeyKind::DIR_ENTRY, from);
+            view.scan(first..Key::new(dir, KeyKind::EXTENT, 0), |key, bytes| {
                 // One that is no name hides no other.
                 match Target::decode(dir, bytes) {
                     Ok((entry, target)) if entry.has_possible_name() => {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use persimmon_engine::View;
-use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
-use persimmon_format::{FormatError, Ino, Key, KeyKind, VersionId};
+use persimmon_format::name::{DirEntry, PROBE_ITEMS, Xattr, first_item, may_have};
+use persimmon_format::{FormatError, Ino, Key, KeyKind};
 use persimmon_sync::Mutex;
 
 use crate::{Error, FileKind, NAME_MAX, Result};
@@ -67,14 +67,8 @@ fn find<T>(
     let first = first_item(view.key(), name);
     let mut free = first;
     let mut found = None;
-    view.scan(Key::new(ino, kind, first), |key, bytes| {
-        let near = key.ino == ino
-            && key.kind == kind
-            && may_have(first, key.item)
-            && key.version == VersionId(0);
-        if !near {
-            return Ok(ControlFlow::Break(()));
-        }
+    let behind = Key::new(ino, kind, first.saturating_add(PROBE_ITEMS));
+    view.scan(Key::new(ino, kind, first)..behind, |key, bytes| {
         // One that cannot be decoded is not what is looked for, but it takes its place.
         found = read(bytes).unwrap_or(None).map(|value| (key.item, value));
         if found.is_some() {

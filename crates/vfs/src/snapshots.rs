@@ -41,7 +41,7 @@ impl Vfs {
     /// The snapshots, by number.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        self.volume.snapshots()
+        self.volume.snapshots().list()
     }
 
     /// The snapshot with this name.
@@ -66,7 +66,8 @@ impl Vfs {
         let now = self.now();
         let taken = self
             .volume
-            .take_snapshot(SubvolumeId::MAIN, name, is_read_only, now);
+            .snapshots()
+            .take(SubvolumeId::MAIN, name, is_read_only, now);
         let id = self.watch(taken)?;
         self.snapshots.note(now);
         Ok(id)
@@ -84,7 +85,7 @@ impl Vfs {
         if self.handles.is_written(id) {
             return Err(Error::SnapshotInUse);
         }
-        self.watch(self.volume.delete_snapshot(id))?;
+        self.watch(self.volume.snapshots().delete(id))?;
         // Its number may be given to another one: nothing of it may be taken for that one's.
         self.handles.invalidate(id);
         self.nodes.forget_subvolume(id);
@@ -102,7 +103,7 @@ impl Vfs {
             return Err(Error::Invalid("an exchange of snapshots"));
         }
         self.writable()?;
-        self.watch(self.volume.rename_snapshot(id, new_name))?;
+        self.watch(self.volume.snapshots().rename(id, new_name))?;
         self.snapshots.note(self.now());
         Ok(())
     }
@@ -175,7 +176,7 @@ impl Vfs {
     /// Whether there is the subvolume of an inode.
     pub(crate) fn has_subvolume(&self, ino: Ino) -> bool {
         let id = ino.subvolume();
-        id == SubvolumeId::MAIN || self.volume.snapshot(id).is_some()
+        id == SubvolumeId::MAIN || self.volume.snapshots().get(id).is_some()
     }
 
     /// The generation of an inode. Numbers of snapshots are used again, but not at the same time: kernels, and clients of a server, must
@@ -185,13 +186,16 @@ impl Vfs {
         if id == SubvolumeId::MAIN {
             return GENERATION;
         }
-        self.volume.snapshot(id).map_or(GENERATION, |snapshot| {
-            let Timestamp {
-                seconds,
-                nanoseconds,
-            } = snapshot.created;
-            u64::from(seconds as u32 ^ nanoseconds.rotate_left(2))
-        })
+        self.volume
+            .snapshots()
+            .get(id)
+            .map_or(GENERATION, |snapshot| {
+                let Timestamp {
+                    seconds,
+                    nanoseconds,
+                } = snapshot.created;
+                u64::from(seconds as u32 ^ nanoseconds.rotate_left(2))
+            })
     }
 }
 

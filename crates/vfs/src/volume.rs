@@ -242,7 +242,7 @@ impl Vfs {
         if ino == SNAPSHOTS {
             return Err(Error::NotPermitted);
         }
-        Ok(self.volume.check_changeable(ino)?)
+        Ok(self.volume.snapshots().check_changeable(ino)?)
     }
 
     /// Reads the tree. `f` may run several times.

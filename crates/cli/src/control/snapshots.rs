@@ -84,12 +84,12 @@ pub(super) fn answer(volume: &Volume, question: Question) -> Result<Vec<u8>, Str
     match question {
         Question::List { after } => list(volume, after),
         Question::Space { id } => {
-            let space = volume.snapshot_space(SubvolumeId(id));
+            let space = volume.snapshots().space(SubvolumeId(id));
             encode(&space.map_err(|error| error.to_string())?)
         }
         Question::TakeWritable { name } => {
             let (of, now) = (SubvolumeId::MAIN, SystemClock.now());
-            let taken = volume.take_snapshot(of, name.bytes(), false, now);
+            let taken = volume.snapshots().take(of, name.bytes(), false, now);
             encode(&taken.map_err(|error| error.to_string())?.0)
         }
         Question::Changes { from, to, after } => changes(volume, (from, to), after),
@@ -99,7 +99,7 @@ pub(super) fn answer(volume: &Volume, question: Question) -> Result<Vec<u8>, Str
 fn list(volume: &Volume, after: u16) -> Result<Vec<u8>, String> {
     let mut rows: Vec<Row> = Vec::new();
     let mut answer = encode(&rows)?;
-    let all = volume.snapshots();
+    let all = volume.snapshots().list();
     for snapshot in all.iter().filter(|snapshot| snapshot.id.0 > after) {
         rows.push(Row::new(snapshot));
         let longer = encode(&rows)?;
@@ -112,7 +112,9 @@ fn list(volume: &Volume, after: u16) -> Result<Vec<u8>, String> {
 }
 
 fn changes(volume: &Volume, (from, to): (u16, u16), after: u64) -> Result<Vec<u8>, String> {
-    let changed = volume.snapshot_changes(SubvolumeId(from), SubvolumeId(to));
+    let changed = volume
+        .snapshots()
+        .changes(SubvolumeId(from), SubvolumeId(to));
     let changed = changed.map_err(|error| error.to_string())?;
     let mut told = Changes::default();
     for ino in changed.iter().filter(|ino| ino.0 > after) {

@@ -241,16 +241,16 @@ impl Mounted {
             Op::Snapshot { name } => {
                 let now = self.clock.now();
                 let (volume, name) = (self.vfs.volume(), name.as_bytes());
-                let taken = volume.take_snapshot(SubvolumeId::MAIN, name, true, now);
+                let taken = volume.snapshots().take(SubvolumeId::MAIN, name, true, now);
                 Ok(taken.map(drop)?)
             }
             Op::DeleteSnapshot { name } => {
                 let volume = self.vfs.volume();
-                let mut snapshots = volume.snapshots().into_iter();
+                let mut snapshots = volume.snapshots().list().into_iter();
                 let snapshot = snapshots.find(|snapshot| snapshot.name == name.as_bytes());
                 let id = snapshot.map(|snapshot| snapshot.id);
                 let id = id.ok_or(persimmon_engine::Error::NoSuchSnapshot)?;
-                Ok(volume.delete_snapshot(id)?)
+                Ok(volume.snapshots().delete(id)?)
             }
             Op::Step(step) => self.step(*step),
             Op::Allocate {

@@ -20,7 +20,7 @@ impl Mounted {
     pub(super) fn observe_tree(&self) -> Result<Observed, String> {
         let mut found = self.observe_below(self.root)?;
         if self.root == ROOT {
-            for snapshot in self.vfs.volume().snapshots() {
+            for snapshot in self.vfs.volume().snapshots().list() {
                 let name = String::from_utf8_lossy(&snapshot.name).into_owned();
                 let inside = self.observe_below(ROOT.of(snapshot.id));
                 let inside = inside.map_err(|error| format!("in snapshot {name}: {error}"))?;

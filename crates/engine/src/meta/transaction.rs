@@ -2,7 +2,7 @@
 //! of one redo record.
 
 use std::cell::Cell;
-use std::ops::{Bound, ControlFlow, Deref};
+use std::ops::{Bound, ControlFlow, Deref, Range};
 
 use persimmon_format::inode::Inode;
 use persimmon_format::record::{Op, Touch};
@@ -72,25 +72,28 @@ impl<'a> View<'a> {
             .transpose()
     }
 
-    /// Calls `visit` with the items from `from` on, in order, until it breaks.
+    /// Calls `visit` with the items of a range, in order, until it breaks. The range ends where no more is wanted: behind it there may be very
+    /// many items that hide others, and show nothing.
     pub fn scan(
         &self,
-        from: Key,
+        keys: Range<Key>,
         visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        self.scan_from(Bound::Included(from), visit)
+        let (from, to) = (Bound::Included(keys.start), Bound::Excluded(keys.end));
+        self.scan_from((from, to), visit)
     }
 
     pub(crate) fn scan_from(
         &self,
-        from: Bound<Key>,
+        (from, to): (Bound<Key>, Bound<Key>),
         mut visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         if self.meta.versions.is_plain() {
-            return self.scan_stored(from, visit);
+            return self.scan_stored((from, to), visit);
         }
         let (Bound::Included(first) | Bound::Excluded(first)) = from else {
-            return self.scan_from(Bound::Included(Key::new(Key::GLOBAL, KeyKind(0), 0)), visit);
+            let first = Key::new(Key::GLOBAL, KeyKind(0), 0);
+            return self.scan_from((Bound::Included(first), to), visit);
         };
         let subvolume = first.ino.subvolume();
         let scope = self.find(|meta| meta.versions.scope(subvolume))?;
@@ -101,6 +104,14 @@ impl<'a> View<'a> {
         let from = match from {
             Bound::Excluded(key) => Bound::Excluded(stored(key, VersionId(u32::MAX))),
             _ => Bound::Included(stored(first, VersionId(0))),
+        };
+        let is_within = |key: &Key| key.ino.subvolume() == subvolume;
+        let to = match to {
+            Bound::Excluded(key) if is_within(&key) => Bound::Excluded(stored(key, VersionId(0))),
+            Bound::Included(key) if is_within(&key) => {
+                Bound::Included(stored(key, VersionId(u32::MAX)))
+            }
+            _ => Bound::Unbounded,
         };
         // Of the items at one place the last one that is shown.
         let mut shown: Option<(Key, &'a [u8])> = None;
@@ -119,7 +130,7 @@ impl<'a> View<'a> {
             _ => Ok(ControlFlow::Continue(())),
         };
         let mut ended = false;
-        self.scan_stored(from, |key, value| {
+        self.scan_stored((from, to), |key, value| {
             // What belongs to no subvolume is behind all inodes.
             if key.ino != key.ino.plain() {
                 return Ok(ControlFlow::Break(()));
@@ -147,10 +158,10 @@ impl<'a> View<'a> {
     /// The same of the items of all versions, under the keys that they have.
     pub(crate) fn scan_stored(
         &self,
-        from: Bound<Key>,
+        keys: (Bound<Key>, Bound<Key>),
         mut visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        for item in tree::range(&self.meta.cache, self.meta.root, (from, Bound::Unbounded)) {
+        for item in tree::range(&self.meta.cache, self.meta.root, keys) {
             let (key, value) = self.note(item)?;
             if visit(key, value)?.is_break() {
                 break;
@@ -159,7 +170,7 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Keys of an inode, of some kinds, under which the subvolume owns an item that is no whiteout: at most `limit` of them.
+    /// Keys of an inode, of some kinds but extents, under which the subvolume owns an item that is no whiteout: at most `limit` of them.
     pub(crate) fn owned_items(
         &self,
         ino: Ino,
@@ -168,9 +179,11 @@ impl<'a> View<'a> {
     ) -> Result<Vec<Key>> {
         let at = self.find(|meta| meta.versions.at(ino))?;
         let mut keys: Vec<Key> = Vec::new();
-        let first = Key::new(at.ino, KeyKind(0), 0);
-        self.scan_stored(Bound::Included(first), |key, value| {
-            if key.ino != at.ino || keys.len() >= limit {
+        let first = Bound::Included(Key::new(at.ino, KeyKind(0), 0));
+        // Extents, which may be many, are behind all others.
+        let end = Bound::Excluded(Key::new(at.ino, KeyKind::EXTENT, 0));
+        self.scan_stored((first, end), |key, value| {
+            if keys.len() >= limit {
                 return Ok(ControlFlow::Break(()));
             }
             let is_owned = at.scope.owns(key.version) && !key.is_whiteout(value);

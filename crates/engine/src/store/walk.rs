@@ -86,6 +86,7 @@ impl Store {
         mut pick: impl FnMut(Key, &[u8]) -> Option<T>,
     ) -> Result<(Vec<T>, Option<Key>)> {
         let mut page_faults = PageFaults::of(self);
+        let end = keys.end_bound().cloned();
         let (mut picked, mut from, mut seen, mut last) = (Vec::new(), from, 0, None);
         loop {
             let before = seen;
@@ -107,8 +108,8 @@ impl Store {
                     })
                 };
                 let result = match walked {
-                    Walked::Shown => view.scan_from(from, visit),
-                    Walked::Stored => view.scan_stored(from, visit),
+                    Walked::Shown => view.scan_from((from, end), visit),
+                    Walked::Stored => view.scan_stored((from, end), visit),
                 };
                 (result, view.missing())
             };

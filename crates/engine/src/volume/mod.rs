@@ -20,7 +20,7 @@ use crate::options::{FormatOptions, Options};
 use crate::recovery::{self, RecoveryReport};
 use crate::store::{Activity, Standing};
 
-pub use snapshots::Snapshot;
+pub use snapshots::{Snapshot, Snapshots};
 pub use step::{Progress, Task};
 
 /// A mounted volume. Shared between threads; has none of its own and no clock: background work is
@@ -104,15 +104,6 @@ impl Volume {
         visit: impl FnMut(T) -> ControlFlow<()>,
     ) -> Result<()> {
         self.engine.store.walk_while(keys, pick, visit)
-    }
-
-    /// Looks at the items of all versions, under the keys that they have.
-    pub fn walk_stored<T>(
-        &self,
-        pick: impl FnMut(Key, &[u8]) -> Option<T>,
-        visit: impl FnMut(T),
-    ) -> Result<()> {
-        self.engine.store.walk_stored(pick, visit)
     }
 
     /// Has `call` told whenever a zone was taken for file data, so that there may be something to clean:

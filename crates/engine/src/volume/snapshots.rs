@@ -2,9 +2,10 @@
 
 use persimmon_format::inode::Timestamp;
 use persimmon_format::version::Subvolume;
-use persimmon_format::{Ino, SubvolumeId};
+use persimmon_format::{Ino, Key, SubvolumeId};
 
 use super::Volume;
+use crate::engine::Engine;
 use crate::error::Result;
 
 /// A snapshot of a subvolume.
@@ -34,10 +35,26 @@ impl Snapshot {
     }
 }
 
+/// The snapshots of a volume.
+#[derive(Clone, Copy)]
+pub struct Snapshots<'a> {
+    engine: &'a Engine,
+}
+
 impl Volume {
-    /// All snapshots, by their numbers. Reads nothing.
+    /// Its snapshots.
     #[must_use]
-    pub fn snapshots(&self) -> Vec<Snapshot> {
+    pub fn snapshots(&self) -> Snapshots<'_> {
+        Snapshots {
+            engine: &self.engine,
+        }
+    }
+}
+
+impl Snapshots<'_> {
+    /// All of them, by their numbers. Reads nothing.
+    #[must_use]
+    pub fn list(&self) -> Vec<Snapshot> {
         let all = self.engine.snapshots.list().into_iter();
         all.map(|(id, snapshot)| Snapshot::new(id, snapshot))
             .collect()
@@ -45,7 +62,7 @@ impl Volume {
 
     /// A snapshot by its number.
     #[must_use]
-    pub fn snapshot(&self, id: SubvolumeId) -> Option<Snapshot> {
+    pub fn get(&self, id: SubvolumeId) -> Option<Snapshot> {
         let snapshot = self.engine.snapshots.get(id)?;
         Some(Snapshot::new(id, snapshot))
     }
@@ -66,7 +83,7 @@ impl Volume {
     /// [`Error::TooManySnapshots`]: crate::Error::TooManySnapshots
     /// [`Error::NoSnapshots`]: crate::Error::NoSnapshots
     /// [`Error::NoSuchSnapshot`]: crate::Error::NoSuchSnapshot
-    pub fn take_snapshot(
+    pub fn take(
         &self,
         of: SubvolumeId,
         name: &[u8],
@@ -77,12 +94,12 @@ impl Volume {
     }
 
     /// Deletes a snapshot. It is gone at once, and what it alone held is freed in the background ([`Task::Settle`](crate::Task::Settle)).
-    pub fn delete_snapshot(&self, id: SubvolumeId) -> Result<()> {
+    pub fn delete(&self, id: SubvolumeId) -> Result<()> {
         self.engine.delete_snapshot(id)
     }
 
     /// Gives a snapshot another name.
-    pub fn rename_snapshot(&self, id: SubvolumeId, name: &[u8]) -> Result<()> {
+    pub fn rename(&self, id: SubvolumeId, name: &[u8]) -> Result<()> {
         self.engine.snapshots.rename(id, name)
     }
 
@@ -93,12 +110,21 @@ impl Volume {
     }
 
     /// Inodes that may differ between two subvolumes, by their numbers, without a subvolume: each that does is among them.
-    pub fn snapshot_changes(&self, from: SubvolumeId, to: SubvolumeId) -> Result<Vec<Ino>> {
+    pub fn changes(&self, from: SubvolumeId, to: SubvolumeId) -> Result<Vec<Ino>> {
         self.engine.snapshots.changes_between(from, to)
     }
 
     /// Bytes on the device that are freed when this snapshot alone is deleted.
-    pub fn snapshot_space(&self, id: SubvolumeId) -> Result<u64> {
+    pub fn space(&self, id: SubvolumeId) -> Result<u64> {
         Ok(self.engine.snapshots.space(id)?.bytes() as u64)
+    }
+
+    /// Looks at the items of all versions, under the keys that they have.
+    pub fn walk_stored<T>(
+        &self,
+        pick: impl FnMut(Key, &[u8]) -> Option<T>,
+        visit: impl FnMut(T),
+    ) -> Result<()> {
+        self.engine.store.walk_stored(pick, visit)
     }
 }

@@ -57,7 +57,10 @@ pub fn read(volume: &Volume, ino: Ino, offset: usize, len: usize) -> Vec<u8> {
 
 pub fn items<T>(volume: &Volume, pick: impl FnMut(Key, &[u8]) -> Option<T>) -> Vec<T> {
     let mut all = Vec::new();
-    volume.walk_stored(pick, |found| all.push(found)).unwrap();
+    volume
+        .snapshots()
+        .walk_stored(pick, |found| all.push(found))
+        .unwrap();
     all
 }
 
