@@ -165,14 +165,17 @@ fn what_is_freed_takes_no_blocks_that_another_file_has() {
     let mut ops = Vec::new();
     let scanned = volume.view::<_, persimmon_engine::Error>(|view| {
         ops.clear();
-        view.scan(Key::inode(ROOT), |key, value| {
-            let is_count = (key.ino, key.kind) == (SHARED, KeyKind::REFERENCES);
-            let is_entry = (key.ino, key.kind) == (ROOT, KeyKind::DIR_ENTRY);
-            if is_count || is_entry && DirEntry::decode(value).unwrap().ino == other {
-                ops.push(Op::Delete { key });
-            }
-            Ok(ControlFlow::Continue(()))
-        })
+        view.scan(
+            Key::inode(ROOT)..Key::inode(persimmon::internal::format::Ino(1 << 47)),
+            |key, value| {
+                let is_count = (key.ino, key.kind) == (SHARED, KeyKind::REFERENCES);
+                let is_entry = (key.ino, key.kind) == (ROOT, KeyKind::DIR_ENTRY);
+                if is_count || is_entry && DirEntry::decode(value).unwrap().ino == other {
+                    ops.push(Op::Delete { key });
+                }
+                Ok(ControlFlow::Continue(()))
+            },
+        )
     });
     scanned.unwrap();
     assert!(ops.len() > 1, "a count, and the name of the file");

@@ -149,7 +149,7 @@ fn a_mount_that_reads_takes_no_numbers() {
     };
     let next = |options| {
         let (volume, _) = Volume::open(device.clone(), options).unwrap();
-        volume.next_ino()
+        volume.view::<_, Error>(|view| Ok(view.next_ino())).unwrap()
     };
     let before = device.image_hash();
     let first = next(options());

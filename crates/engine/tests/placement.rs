@@ -56,10 +56,8 @@ fn zones_of(volume: &Volume, ino: Ino) -> BTreeSet<(ZoneId, u8)> {
     let zones = volume.zones();
     let mut found = BTreeSet::new();
     let scanned = volume.view::<_, Error>(|view| {
-        view.scan(Key::extent(ino, 0), |key, value| {
-            if key.ino != ino || key.kind != KeyKind::EXTENT {
-                return Ok(ControlFlow::Break(()));
-            }
+        let behind = Key::new(ino, KeyKind::ORPHAN, 0);
+        view.scan(Key::extent(ino, 0)..behind, |_, value| {
             let extent = Extent::decode(value).unwrap();
             let addr = extent.addr().unwrap();
             let zone = &zones[addr.zone().0 as usize];

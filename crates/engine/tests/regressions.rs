@@ -475,7 +475,7 @@ fn what_one_look_needs_is_not_evicted_under_it() {
     let (volume, _) = Volume::open(device, options).unwrap();
     let seen = volume.view::<_, Error>(|view| {
         let mut seen = 0;
-        view.scan(name(0), |_, _| {
+        view.scan(name(0)..name(u64::from(u32::MAX)), |_, _| {
             seen += 1;
             Ok(std::ops::ControlFlow::Continue(()))
         })?;

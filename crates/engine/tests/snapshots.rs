@@ -286,8 +286,7 @@ fn fill_and_delete(seed: u64, shape: SimConfig, compression: Compression) {
         let name = format!("{number}");
         match volume.snapshots().take(MAIN, name.as_bytes(), true, NOW) {
             Ok(id) => ids.push(id),
-            Err(Error::NoSpace) => {}
-            Err(error) => panic!("{error}"),
+            refused => assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}"),
         }
         // Small pieces and large ones, until there is no room.
         for _ in 0..each {
@@ -299,8 +298,10 @@ fn fill_and_delete(seed: u64, shape: SimConfig, compression: Compression) {
             let offset = (at * BLOCK) as u64;
             match volume.write(ino, offset, &noise(at as u64, len * BLOCK), NOW) {
                 Ok(_) => {}
-                Err(Error::NoSpace) => refused += 1,
-                Err(error) => panic!("{error}"),
+                other => {
+                    assert!(matches!(other, Err(Error::NoSpace)), "{other:?}");
+                    refused += 1;
+                }
             }
             background(&volume);
         }

@@ -5,7 +5,7 @@ use crate::codec::{Put, Reader};
 use crate::extent::FILE_BLOCKS_END;
 use crate::gate::Features;
 use crate::table::{Role, ZitEntry};
-use crate::zone_header::{PROPERTIES, Properties, SHARED_BLOCKS};
+use crate::zone_header::{PROPERTIES, Properties, SHARED_BLOCKS, SNAPSHOTS};
 use crate::{Addr, Lsn, PageId, Result, ZoneId};
 
 const WHAT: &str = "checkpoint footer";
@@ -64,6 +64,8 @@ pub struct Footer {
     /// Blocks of the store of shared blocks ([`crate::inode::SHARED`]) that files name, or ever named, are below this: it only grows.
     /// Encoded where the features have [`SHARED_BLOCKS`], else 0.
     pub shared_end: u64,
+    /// Items of the table of versions; 0 if no snapshot was ever taken. Encoded where the features have [`SNAPSHOTS`], else 0.
+    pub versions: u32,
     /// With the feature [`PROPERTIES`]: what users may have changed since the volume was made.
     pub properties: Option<Properties>,
     /// Where each MAT chunk is; [`Addr::ZERO`] for a chunk without a used entry.
@@ -134,6 +136,9 @@ impl Footer {
         if self.features.incompatible & SHARED_BLOCKS != 0 {
             out.put_u64(self.shared_end);
         }
+        if self.features.incompatible & SNAPSHOTS != 0 {
+            out.put_u32(self.versions);
+        }
         if let Some(properties) = &self.properties {
             properties.put(&mut out);
         }
@@ -184,6 +189,10 @@ impl Footer {
         if shared_end > FILE_BLOCKS_END {
             return Err(r.bad("end of the shared blocks", shared_end));
         }
+        let versions = match features.incompatible & SNAPSHOTS {
+            0 => 0,
+            _ => r.u32()?,
+        };
         let properties = match features.incompatible & PROPERTIES {
             0 => None,
             _ => Some(Properties::read(&mut r)?),
@@ -222,6 +231,7 @@ impl Footer {
             max_open,
             max_active,
             shared_end,
+            versions,
             properties,
             mat,
             zit,

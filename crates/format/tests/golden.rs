@@ -174,7 +174,7 @@ fn footer_with_properties() {
     });
     let bytes = footer.encode();
     let mut expected = without;
-    expected[1] |= 2;
+    expected[1] |= 4;
     let mut properties = vec![4, 3, 2, 1];
     properties.extend(b"0123456789abcdef");
     properties.extend("kakī".as_bytes());
@@ -198,7 +198,7 @@ fn zone_header_with_properties() {
     let mut expected = without;
     expected[64..128].fill(0);
     expected[64..69].copy_from_slice("kakī".as_bytes());
-    expected[129] |= 2;
+    expected[129] |= 4;
     expected[168..172].copy_from_slice(&[4, 3, 2, 1]);
     expected[200..216].copy_from_slice(b"0123456789abcdef");
     assert_eq!(block[..4088], expected[..4088]);

@@ -20,7 +20,8 @@ use persimmon_format::references::References;
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{
-    KNOWN_INCOMPATIBLE, PROPERTIES, Properties, REQUIRED, SHARED_BLOCKS, SPLIT, ZoneHeader,
+    KNOWN_INCOMPATIBLE, PROPERTIES, Properties, REQUIRED, SHARED_BLOCKS, SNAPSHOTS, SPLIT,
+    ZoneHeader,
 };
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, VersionId, ZoneId,
@@ -286,6 +287,11 @@ fn footer() -> impl Strategy<Value = Footer> {
                     max_open,
                     max_active,
                     shared_end,
+                    versions: if incompatible & SNAPSHOTS == 0 {
+                        0
+                    } else {
+                        n[9] as u32
+                    },
                     mat,
                     zit,
                     overrides,

@@ -14,7 +14,9 @@ use persimmon_format::packed::Packed;
 use persimmon_format::page::{self, PAGE_SIZE};
 use persimmon_format::table::{MatEntry, Role};
 use persimmon_format::zone_header::ZoneHeader;
-use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, VolumeKey, ZoneId};
+use persimmon_format::{
+    Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, VersionId, VolumeKey, ZoneId,
+};
 use persimmon_sim::{SimConfig, SimDevice, Snapshot};
 use persimmon_vfs::{Allocate, Caller, Clock, Handle, OpenFlags, ROOT, Vfs, WriteFlags, XattrMode};
 
@@ -301,14 +303,26 @@ fn populate(vfs: &Vfs) {
     let _ = handle;
 }
 
+/// Of all inodes.
+const ALL_KEYS: std::ops::Range<Key> = Key {
+    ino: Ino(0),
+    kind: KeyKind(0),
+    item: 0,
+    version: VersionId(0),
+}..Key {
+    ino: Ino(Ino::END),
+    kind: KeyKind(0),
+    item: 0,
+    version: VersionId(0),
+};
+
 fn inos(vfs: &Vfs) -> Vec<Ino> {
     let mut inos = vec![ROOT];
     vfs.volume()
         .view::<_, persimmon_engine::Error>(|view| {
             inos.truncate(1);
-            let first = persimmon_format::Key::inode(Ino(0));
-            view.scan(first, |key, _| {
-                if key.kind == persimmon_format::KeyKind::INODE {
+            view.scan(ALL_KEYS, |key, _| {
+                if key.kind == KeyKind::INODE {
                     inos.push(key.ino);
                 }
                 Ok(std::ops::ControlFlow::Continue(()))
@@ -323,8 +337,8 @@ fn packed(vfs: &Vfs) -> Vec<(Ino, u64, Packed)> {
     vfs.volume()
         .view::<_, persimmon_engine::Error>(|view| {
             packed.clear();
-            view.scan(persimmon_format::Key::inode(Ino(0)), |key, value| {
-                if key.kind == persimmon_format::KeyKind::EXTENT
+            view.scan(ALL_KEYS, |key, value| {
+                if key.kind == KeyKind::EXTENT
                     && let Ok(Extent::Packed(extent)) = Extent::decode(value)
                 {
                     packed.push((key.ino, key.item, extent));

@@ -255,10 +255,13 @@ fn an_extent_in_a_zone_of_another_role() {
 fn first_extent(volume: &Volume, ino: Ino) -> Extent {
     let mut found = None;
     let scanned = volume.view::<_, Error>(|view| {
-        view.scan(Key::extent(ino, 0), |_, value| {
-            found = Extent::decode(value).ok();
-            Ok(ControlFlow::Break(()))
-        })
+        view.scan(
+            Key::extent(ino, 0)..Key::extent(ino, 1 << 40),
+            |_, value| {
+                found = Extent::decode(value).ok();
+                Ok(ControlFlow::Break(()))
+            },
+        )
     });
     scanned.unwrap();
     found.unwrap()
@@ -311,11 +314,14 @@ fn packed_extents_where_others_are() {
 fn a_block_with_two_owners() {
     broken_twice(&[523, 523], &[523, 523, 322], |tx, cast| {
         let mut found = None;
-        tx.scan(Key::extent(cast.file, 0), |key, value| {
-            assert_eq!(key.ino, cast.file);
-            found = Some(value.to_vec());
-            Ok(std::ops::ControlFlow::Break(()))
-        })?;
+        tx.scan(
+            Key::extent(cast.file, 0)..Key::extent(cast.file, 1 << 40),
+            |key, value| {
+                assert_eq!(key.ino, cast.file);
+                found = Some(value.to_vec());
+                Ok(std::ops::ControlFlow::Break(()))
+            },
+        )?;
         let copy = add_file(tx, cast, b"copy");
         tx.put(Key::extent(copy, 0), found.clone().unwrap());
         tx.put(Key::extent(copy, 100), found.unwrap());

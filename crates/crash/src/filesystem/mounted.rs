@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use persimmon_engine::Task;
+use persimmon_engine::{Error as EngineError, Task};
 use persimmon_format::{Ino, SubvolumeId};
 use persimmon_vfs::{
     Caller, Clock, Error, Handle, OpenFlags, ROOT, RenameMode, SetAttr, SetTime, Vfs, WriteFlags,
@@ -47,7 +47,11 @@ impl Subject for Mounted {
     }
 
     fn next_number(&self) -> u64 {
-        self.vfs.volume().next_ino().0
+        let next = self
+            .vfs
+            .volume()
+            .view::<_, EngineError>(|view| Ok(view.next_ino()));
+        next.map_or(0, |next| next.0)
     }
 
     fn options(&self) -> Vec<&'static str> {

@@ -60,6 +60,7 @@ struct Snapshot {
     inodes: u64,
     reserved_blocks: u64,
     shared_end: u64,
+    versions: u32,
 }
 
 /// How writing a checkpoint ended.
@@ -196,6 +197,7 @@ impl Checkpoints {
             inodes: meta.inodes,
             reserved_blocks: meta.reserved_blocks,
             shared_end: meta.shared_end,
+            versions: meta.versions.items(),
         })
     }
 
@@ -425,6 +427,7 @@ impl Checkpoints {
             max_open: geometry.max_open.unwrap_or(0),
             max_active: geometry.max_active.unwrap_or(0),
             shared_end: snapshot.shared_end,
+            versions: snapshot.versions,
             mat: self.store.meta().mat.chunks().to_vec(),
             zit: self.store.on_device().zit_chunks.clone(),
             overrides: self.overrides(&snapshot.zones, written),

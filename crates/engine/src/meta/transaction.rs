@@ -60,6 +60,12 @@ impl<'a> View<'a> {
         self.key
     }
 
+    /// The number of the next inode. None had it before.
+    #[must_use]
+    pub fn next_ino(&self) -> Ino {
+        Ino(self.meta.numbers.next())
+    }
+
     /// The value of a key.
     pub fn get(&self, key: &Key) -> Result<Option<&'a [u8]>> {
         self.note(self.meta.get(key))

@@ -127,6 +127,11 @@ impl Versions {
         self.subvolumes.is_empty() && self.versions.is_empty()
     }
 
+    /// Items of the table.
+    pub(crate) fn items(&self) -> u32 {
+        (self.subvolumes.len() + self.versions.len()) as u32
+    }
+
     /// Whether an item belongs to the table.
     pub(crate) fn is_told_by(key: &Key) -> bool {
         key.ino == Key::GLOBAL && matches!(key.kind, KeyKind::SUBVOLUME | KeyKind::VERSION)

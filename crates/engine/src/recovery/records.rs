@@ -4,7 +4,6 @@ use persimmon_device::ZoneState;
 use persimmon_device::per_zone::PerZone;
 use persimmon_format::footer::Footer;
 use persimmon_format::record::Op;
-use persimmon_format::zone_header::SNAPSHOTS;
 use persimmon_format::{Lsn, PageId, VolumeKey};
 
 use super::arrival::Arrival;
@@ -44,8 +43,7 @@ pub(super) fn replay_records(
     meta: &mut Meta,
 ) -> Result<Replayed> {
     let (mut records, mut changes_lost) = (0, 0);
-    let has_versions = arrival.identity.incompatible & SNAPSHOTS != 0;
-    let is_known = !has_versions || read_versions(target, arrival.media, meta)?;
+    let is_known = footer.versions == 0 || read_versions(target, arrival.media, meta)?;
     if !is_known {
         changes_lost += 1;
     }

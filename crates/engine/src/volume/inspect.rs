@@ -19,12 +19,6 @@ use crate::zones::table::ZoneStatus;
 use crate::zones::trace::Traced;
 
 impl Volume {
-    /// The number of the next inode. None had it before.
-    #[must_use]
-    pub fn next_ino(&self) -> Ino {
-        Ino(self.engine.store.meta().numbers.next())
-    }
-
     /// Inodes without a name, left by a crash or still open.
     pub fn orphans(&self) -> Result<Vec<Ino>> {
         let mut orphans = Vec::new();

@@ -116,6 +116,7 @@ pub fn footer() -> Footer {
         max_open: 14,
         max_active: 15,
         shared_end: 0,
+        versions: 0,
         properties: None,
         mat: vec![addr(16, 17), Addr::ZERO],
         zit: vec![addr(18, 19)],

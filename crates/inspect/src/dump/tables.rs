@@ -41,6 +41,8 @@ pub struct FooterDump {
     pub next_zone_sequence: u64,
     /// Blocks of the store of shared blocks that files ever named are below this.
     pub shared_end: u64,
+    /// Items of the table of versions; 0 if no snapshot was ever taken.
+    pub versions: u32,
     /// Reserve, 1/100 percent.
     pub reserve_basis_points: u32,
     /// Open zones, 0 for no limit.
@@ -133,6 +135,7 @@ pub(super) fn footer(inspector: &Inspector<'_>) -> Result<FooterDump> {
         write_clock: footer.write_clock,
         next_zone_sequence: footer.next_zone_sequence,
         shared_end: footer.shared_end,
+        versions: footer.versions,
         reserve_basis_points: footer.reserve_basis_points,
         max_open: footer.max_open,
         max_active: footer.max_active,
