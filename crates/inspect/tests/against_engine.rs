@@ -32,37 +32,40 @@ fn engine_content(device: &Arc<SimDevice>) -> Content {
     volume
         .view::<_, Error>(|view| {
             let (mut items, mut blocks) = Content::default();
-            view.scan(Key::new(Ino(0), KeyKind(0), 0), |key, value| {
-                if key.kind == KeyKind::EXTENT {
-                    let extent = Extent::decode(value).unwrap();
-                    for i in 0..extent.blocks() {
-                        let text = match &extent {
-                            Extent::Frame { addr, crcs } => {
-                                format!("{} {:08x}", addr.offset(i as u32), crcs[i as usize])
-                            }
-                            Extent::Inline(bytes) => format!("inline {}", bytes.len()),
-                            Extent::Reserved { .. } => "reserved".into(),
-                            Extent::Hole { .. } => "hole".into(),
-                            Extent::Compressed(bytes) => format!("compressed {}", bytes.len()),
-                            Extent::Shared { at, .. } => format!("shared {}", at + i),
-                            Extent::Packed(packed) => format!(
-                                "{} {:08x}, {} bytes at {}, block {} of {} with {}",
-                                packed.addr,
-                                packed.frame.crc,
-                                packed.frame.len,
-                                packed.start(),
-                                u64::from(packed.skip) + i,
-                                packed.frame.blocks,
-                                packed.frame.codec.name()
-                            ),
-                        };
-                        blocks.insert((key.ino, key.item + i), text);
+            view.scan(
+                Key::new(Ino(0), KeyKind(0), 0)..Key::inode(Ino(Ino::END)),
+                |key, value| {
+                    if key.kind == KeyKind::EXTENT {
+                        let extent = Extent::decode(value).unwrap();
+                        for i in 0..extent.blocks() {
+                            let text = match &extent {
+                                Extent::Frame { addr, crcs } => {
+                                    format!("{} {:08x}", addr.offset(i as u32), crcs[i as usize])
+                                }
+                                Extent::Inline(bytes) => format!("inline {}", bytes.len()),
+                                Extent::Reserved { .. } => "reserved".into(),
+                                Extent::Hole { .. } => "hole".into(),
+                                Extent::Compressed(bytes) => format!("compressed {}", bytes.len()),
+                                Extent::Shared { at, .. } => format!("shared {}", at + i),
+                                Extent::Packed(packed) => format!(
+                                    "{} {:08x}, {} bytes at {}, block {} of {} with {}",
+                                    packed.addr,
+                                    packed.frame.crc,
+                                    packed.frame.len,
+                                    packed.start(),
+                                    u64::from(packed.skip) + i,
+                                    packed.frame.blocks,
+                                    packed.frame.codec.name()
+                                ),
+                            };
+                            blocks.insert((key.ino, key.item + i), text);
+                        }
+                    } else {
+                        items.insert(key, value.to_vec());
                     }
-                } else {
-                    items.insert(key, value.to_vec());
-                }
-                Ok(ControlFlow::Continue(()))
-            })?;
+                    Ok(ControlFlow::Continue(()))
+                },
+            )?;
             Ok((items, blocks))
         })
         .unwrap()
@@ -218,12 +221,15 @@ fn both_leave_out_a_torn_block_below_a_write_pointer() {
 fn read_all(volume: &Volume) -> Result<BTreeMap<Ino, Option<Vec<u8>>>, Error> {
     let inos = volume.view::<_, Error>(|view| {
         let mut inos = Vec::new();
-        view.scan(Key::new(Ino(0), KeyKind(0), 0), |key, _| {
-            if key.kind == KeyKind::INODE {
-                inos.push(key.ino);
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
+        view.scan(
+            Key::new(Ino(0), KeyKind(0), 0)..Key::inode(Ino(Ino::END)),
+            |key, _| {
+                if key.kind == KeyKind::INODE {
+                    inos.push(key.ino);
+                }
+                Ok(ControlFlow::Continue(()))
+            },
+        )?;
         Ok(inos)
     })?;
     let mut files = BTreeMap::new();

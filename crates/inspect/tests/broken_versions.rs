@@ -351,10 +351,13 @@ fn a_compressed_frame_in_two_versions() {
     let report = broken(|tx, table, cast| {
         table.tell(cast.packed, KeyKind::EXTENT);
         let mut found = None;
-        tx.scan(Key::extent(cast.packed, 0), |_, value| {
-            found = Some(value.to_vec());
-            Ok(std::ops::ControlFlow::Break(()))
-        })?;
+        tx.scan(
+            Key::extent(cast.packed, 0)..Key::extent(cast.packed, 1 << 40),
+            |_, value| {
+                found = Some(value.to_vec());
+                Ok(std::ops::ControlFlow::Break(()))
+            },
+        )?;
         let value = found.unwrap();
         assert!(matches!(Extent::decode(&value).unwrap(), Extent::Packed(_)));
         tx.put(Key::extent(cast.packed, 0).at(LIVE), value);

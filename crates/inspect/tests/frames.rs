@@ -41,15 +41,18 @@ fn parts(volume: &Volume, ino: Ino) -> Parts {
     let mut parts = Vec::new();
     let scanned = volume.view::<_, Error>(|view| {
         parts.clear();
-        view.scan(Key::extent(ino, 0), |key, value| {
-            if key.ino != ino || key.kind != KeyKind::EXTENT {
-                return Ok(ControlFlow::Break(()));
-            }
-            if let Ok(Extent::Packed(packed)) = Extent::decode(value) {
-                parts.push((key.item, packed));
-            }
-            Ok(ControlFlow::Continue(()))
-        })
+        view.scan(
+            Key::extent(ino, 0)..Key::extent(ino, 1 << 40),
+            |key, value| {
+                if key.ino != ino || key.kind != KeyKind::EXTENT {
+                    return Ok(ControlFlow::Break(()));
+                }
+                if let Ok(Extent::Packed(packed)) = Extent::decode(value) {
+                    parts.push((key.item, packed));
+                }
+                Ok(ControlFlow::Continue(()))
+            },
+        )
     });
     scanned.unwrap();
     parts

@@ -55,10 +55,13 @@ fn engine_items(device: &Arc<SimDevice>) -> BTreeMap<Key, Vec<u8>> {
     let mut items = BTreeMap::new();
     let scanned = volume.view::<_, Error>(|view| {
         items.clear();
-        view.scan(Key::new(Ino(0), KeyKind(0), 0), |key, value| {
-            items.insert(key, value.to_vec());
-            Ok(ControlFlow::Continue(()))
-        })
+        view.scan(
+            Key::new(Ino(0), KeyKind(0), 0)..Key::inode(Ino(Ino::END)),
+            |key, value| {
+                items.insert(key, value.to_vec());
+                Ok(ControlFlow::Continue(()))
+            },
+        )
     });
     scanned.unwrap();
     items

@@ -113,12 +113,15 @@ fn read_all(volume: &Volume) -> Result<Files, Error> {
     let mut inos = Vec::new();
     volume.view::<_, Error>(|view| {
         inos.clear();
-        view.scan(Key::new(Ino(0), KeyKind(0), 0), |key, _| {
-            if key.kind == KeyKind::INODE {
-                inos.push(key.ino);
-            }
-            Ok(ControlFlow::Continue(()))
-        })
+        view.scan(
+            Key::new(Ino(0), KeyKind(0), 0)..Key::inode(Ino(Ino::END)),
+            |key, _| {
+                if key.kind == KeyKind::INODE {
+                    inos.push(key.ino);
+                }
+                Ok(ControlFlow::Continue(()))
+            },
+        )
     })?;
     Ok(inos
         .into_iter()

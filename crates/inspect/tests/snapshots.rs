@@ -247,7 +247,7 @@ impl World {
         let mut entries = Vec::new();
         let scanned = self.volume.view::<_, Error>(|view| {
             entries.clear();
-            view.scan(Key::inode(ROOT), |key, value| {
+            view.scan(Key::inode(ROOT)..Key::inode(Ino(Ino::END)), |key, value| {
                 if key.kind == KeyKind::DIR_ENTRY {
                     let entry = DirEntry::decode(value).unwrap();
                     let name = String::from_utf8(entry.name.to_vec()).unwrap();
@@ -420,7 +420,7 @@ fn a_repair_leaves_snapshots_alone() {
         let scanned = volume.view::<_, Error>(|view| {
             items.clear();
             let first = Key::inode(ROOT.of(SubvolumeId(1)));
-            view.scan(first, |key, value| {
+            view.scan(first..Key::extent(first.ino, 1 << 40), |key, value| {
                 // Extents may be cut: what is read is compared.
                 if key.kind != KeyKind::EXTENT {
                     items.push((key, value.to_vec()));
@@ -488,7 +488,7 @@ fn a_repair_puts_no_extents_of_files() {
         .unwrap();
     change(&volume, |tx| {
         let mut first = None;
-        tx.scan(Key::extent(SHARED, 0), |key, _| {
+        tx.scan(Key::extent(SHARED, 0)..Key::references(0), |key, _| {
             first = Some(key);
             Ok(ControlFlow::Break(()))
         })?;
