@@ -345,6 +345,73 @@ fn fill_and_delete(seed: u64, shape: SimConfig, compression: Compression) {
     volume.close().unwrap();
 }
 
+/// Snapshots are deleted while what earlier ones held is being removed: a version that is settled may be absorbed in the midst of it.
+#[test]
+fn snapshots_are_deleted_while_others_are_settled() {
+    let device = fresh(SimConfig::new(60, 512));
+    let volume = open(&device, Compression::None);
+    let directory = create(&volume).unwrap();
+    let name = |number: u64| Key::new(directory, KeyKind::DIR_ENTRY, number << 20);
+    let change = |numbers: std::ops::Range<u64>, value: Option<&[u8]>| {
+        for start in numbers.clone().step_by(50) {
+            volume
+                .update::<_, Error>(Intent::Shrink, |tx| {
+                    for number in start..numbers.end.min(start + 50) {
+                        match value {
+                            Some(value) => tx.put(name(number), value.to_vec()),
+                            None => tx.delete(name(number)),
+                        }
+                    }
+                    Ok(())
+                })
+                .unwrap();
+        }
+    };
+    let shown = || {
+        let mut shown = Vec::new();
+        volume
+            .view::<_, Error>(|view| {
+                shown.clear();
+                view.scan(name(0)..Key::extent(directory, 0), |key, value| {
+                    shown.push((key.item >> 20, value.to_vec()));
+                    Ok(std::ops::ControlFlow::Continue(()))
+                })
+            })
+            .unwrap();
+        shown
+    };
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                volume.step(Task::Settle).unwrap();
+            }
+        });
+        for round in 0..12 {
+            change(0..600, Some(b"an entry that is long enough"));
+            let mut ids = Vec::new();
+            for step in 0..4 {
+                let taken = format!("{round} {step}");
+                let taken = volume.snapshots().take(MAIN, taken.as_bytes(), true, NOW);
+                ids.push(taken.unwrap());
+                change(step * 150..(step + 1) * 150 - 10, None);
+            }
+            let expected = shown();
+            assert_eq!(expected.len(), 40);
+            for id in ids {
+                volume.snapshots().delete(id).unwrap();
+                assert!(shown() == expected);
+            }
+        }
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let expected = shown();
+    settle(&volume);
+    assert!(shown() == expected);
+    check_stored(&volume);
+    assert_eq!(versioned_items(&volume), 0);
+}
+
 /// What all subvolumes should show: files, by plain number.
 type Files = BTreeMap<Ino, Vec<u8>>;
 
