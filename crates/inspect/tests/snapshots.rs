@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use persimmon_engine::{CloneRange, Error, Options, Progress, Task, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, Error, Options, Progress, Task, Volume};
 use persimmon_format::inode::{ROOT, SHARED};
 use persimmon_format::name::{DirEntry, first_item};
 use persimmon_format::record::Op;
@@ -162,6 +162,7 @@ impl World {
             to,
             to_offset: self.dice.roll(100) * BLOCK,
             len: (self.dice.roll(40) + 1) * BLOCK,
+            when: CloneWhen::Always,
         };
         let overlaps = range.from_offset.abs_diff(range.to_offset) < range.len;
         if from.plain() == to.plain() && overlaps {
@@ -391,6 +392,7 @@ fn clones_into_what_a_snapshot_has() {
             to: target,
             to_offset: 5 * BLOCK,
             len: 10 * BLOCK,
+            when: CloneWhen::Always,
         };
         volume.clone_range(&range, now(4)).unwrap();
         volume.sync().unwrap();
@@ -475,6 +477,7 @@ fn a_repair_puts_no_extents_of_files() {
         to: other,
         to_offset: 0,
         len: 20 * BLOCK,
+        when: CloneWhen::Always,
     };
     volume.clone_range(&range, now(2)).unwrap();
     volume.take_snapshot(MAIN, b"before", true, now(3)).unwrap();
