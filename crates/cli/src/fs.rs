@@ -5,6 +5,7 @@ mod backup;
 mod cat;
 mod clone;
 mod cp;
+pub mod dedup;
 mod df;
 mod host;
 mod ls;
@@ -32,6 +33,7 @@ use crate::exit::{FAILED, FS_INTERRUPTED, FS_PARTIAL};
 use crate::live::Target;
 use crate::output::{self, say};
 pub use clone::CloneCommand;
+pub use dedup::DedupCommand;
 use tree::{Copied, CopyError, Tally};
 
 /// List, copy, remove, back up and restore files of a volume that is not mounted.
