@@ -4,6 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use persimmon_device::BLOCK_SIZE;
 use persimmon_vfs::{
     Allocate, Attr, Caller, Error as VfsError, Handle, Ino, Lifetime, LockKind, LockOwner,
     Result as VfsResult, SeekTo, SetAttr, Vfs, WriteFlags, Written,
@@ -413,11 +414,12 @@ impl File {
                     vfs.share_equal(source, target, (len - equal, 0), false)
                 })
             })?;
-            if done.bytes == 0 {
-                break;
-            }
             equal += done.bytes;
             shared += done.shared;
+            // The last block of both files is the end.
+            if done.bytes == 0 || !done.bytes.is_multiple_of(BLOCK_SIZE as u64) {
+                break;
+            }
         }
         Ok((equal, shared))
     }

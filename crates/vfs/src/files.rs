@@ -335,6 +335,7 @@ impl Vfs {
         if !from_offset.is_multiple_of(block) || !to_offset.is_multiple_of(block) {
             return Err(Error::Invalid("a range that begins within a block"));
         }
+        let len = len.min(CLONE_MAX);
         end_of(from_offset, len)?;
         end_of(to_offset, len)?;
         let _source_pin = self.pin_unopened(from, source.as_ref())?;

@@ -440,7 +440,8 @@ impl Run<'_> {
                     None => 0,
                 };
                 if equal > 0 {
-                    at += equal;
+                    // A file that became shorter ends there.
+                    at = (at + equal).next_multiple_of(BLOCK as u64);
                     done = at;
                 } else {
                     if known.is_none() {
