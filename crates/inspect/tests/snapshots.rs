@@ -174,6 +174,52 @@ impl World {
         }
     }
 
+    /// Equal content in two files, or in a file and a snapshot of it, becomes shared; nobody sees that.
+    fn dedupe(&mut self) {
+        let ((from, ..), (to, ..)) = (self.any(), self.any());
+        let (seed, blocks) = (self.dice.roll(1 << 40), self.dice.roll(40) + 1);
+        let bytes = content(seed, blocks as usize * BLOCK_SIZE);
+        let from_offset = self.dice.roll(100) * BLOCK;
+        let to_offset = match self.dice.roll(3) {
+            0 => from_offset,
+            _ => self.dice.roll(100) * BLOCK,
+        };
+        for (ino, at) in [(from, from_offset), (to, to_offset)] {
+            self.volume.write(ino, at, &bytes, now(3)).unwrap();
+        }
+        let range = CloneRange {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len: blocks * BLOCK,
+            when: CloneWhen::Equal { least: 0 },
+        };
+        let subvolumes: Vec<_> = self.snapshots.iter().map(|(id, _)| *id).collect();
+        let read = |world: &World| -> Vec<Vec<u8>> {
+            let inos = [from, to].into_iter();
+            let others = subvolumes.iter().map(|id| from.of(*id));
+            inos.chain(others)
+                .map(|ino| {
+                    let mut all = vec![0; 160 * BLOCK_SIZE];
+                    let read = world.volume.read(ino, 0, &mut all);
+                    all.truncate(read.unwrap_or(0));
+                    all
+                })
+                .collect()
+        };
+        let before = read(self);
+        let cloned = self.volume.clone_range(&range, now(5)).unwrap();
+        let is_whole = from != to || from_offset.abs_diff(to_offset) >= range.len;
+        assert!(
+            cloned.bytes == range.len || !is_whole,
+            "{range:?} {cloned:?}"
+        );
+        assert!(read(self) == before, "{range:?}");
+        let again = self.volume.clone_range(&range, now(5)).unwrap();
+        assert_eq!((again.bytes, again.shared), (cloned.bytes, 0), "{range:?}");
+    }
+
     fn remove(&mut self) {
         let at = self.dice.roll(self.files.len() as u64) as usize;
         if self.files.len() > 4 {
@@ -269,7 +315,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.dice.roll(34) {
+        match self.dice.roll(37) {
             0..=11 => self.write(),
             12..=13 => {
                 let (ino, ..) = self.any();
@@ -288,6 +334,7 @@ impl World {
                 done.unwrap();
             }
             17..=19 => self.clone(),
+            34..=36 => self.dedupe(),
             20..=21 => self.make(),
             22 => {
                 self.made += 1;
