@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// Equal content in two files, or in a file and a snapshot of it, becomes shared; nobody sees that.
+    /// Equal content in two files, also of a snapshot, becomes shared; nobody sees that.
     fn dedupe(&mut self) {
         let ((from, ..), (to, ..)) = (self.any(), self.any());
         let (seed, blocks) = (self.dice.roll(1 << 40), self.dice.roll(40) + 1);
@@ -210,7 +210,8 @@ impl World {
         };
         let before = read(self);
         let cloned = self.volume.clone_range(&range, now(5)).unwrap();
-        let is_whole = from != to || from_offset.abs_diff(to_offset) >= range.len;
+        let apart = from_offset.abs_diff(to_offset);
+        let is_whole = from.plain() != to.plain() || apart >= range.len;
         assert!(
             cloned.bytes == range.len || !is_whole,
             "{range:?} {cloned:?}"

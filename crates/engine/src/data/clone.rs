@@ -6,6 +6,7 @@ use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::{FLAG_PREALLOCATED, Timestamp};
 use persimmon_format::record::{Op, Share, Touch};
 
+use super::equal::reaches_into;
 use super::files::{Change, File};
 use super::growth::Growth;
 use super::{FileData, blocks_in};
@@ -239,7 +240,10 @@ impl FileData {
                 }
                 let extents = tx.extents(range.from, start, from + blocks, extents_max)?;
                 let may_move = |mapped: &MappedExtent| {
-                    tx.find(|meta| sharing::may_move(meta, range.from, mapped))
+                    // A compressed frame moves as a whole: none of it may be what is replaced.
+                    let is_apart = range.from.plain() != range.to.plain()
+                        || !reaches_into(mapped, to, to + blocks);
+                    tx.find(|meta| Ok(is_apart && sharing::may_move(meta, range.from, mapped)?))
                 };
                 let (step, taken) = next_step(&extents, start, from + blocks, may_move)?;
                 let to_block = to + done;

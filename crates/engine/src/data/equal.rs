@@ -55,8 +55,8 @@ impl FileData {
         let source_rest = source_size.saturating_sub(range.from_offset);
         let target_rest = target_size.saturating_sub(range.to_offset);
         let mut len = range.len.min(source_rest).min(target_rest);
-        // A range over itself: as far as its two places are apart.
-        if range.from == range.to {
+        // A range over itself: as far as its two places are apart. In a snapshot the file has the same blocks in the same places.
+        if range.from.plain() == range.to.plain() {
             len = len.min(range.from_offset.abs_diff(range.to_offset));
         }
         len = len.min(CALL_BYTES_MAX);
@@ -218,23 +218,25 @@ fn next_step(view: &View<'_>, pair: &Pair, (done, blocks): (u64, u64)) -> Result
         let (ours, of_source) = extent_at(&source, from, known - at);
         let (theirs, of_target) = extent_at(&target, to, known - at);
         let step = view.find(|meta| {
-            let is_one = pair.from.0.plain() == pair.to.0.plain() && from == to;
-            let may_move = |ino, mapped: &MappedExtent| sharing::may_move(meta, ino, mapped);
+            let may_move = |ino: Ino, mapped: &MappedExtent, replaced: u64| {
+                // A compressed frame moves as a whole: none of it may be what is replaced.
+                let is_apart = pair.from.0.plain() != pair.to.0.plain()
+                    || !reaches_into(mapped, replaced, replaced + pair.blocks);
+                Ok::<_, Error>(is_apart && sharing::may_move(meta, ino, mapped)?)
+            };
             Ok(match (ours, theirs) {
                 (None, None) => Step::Same,
                 (None, Some(_)) => Step::Punch,
                 (Some(_), None) => Step::Leave,
-                // A file and its snapshot have the extent in common.
-                (Some(ours), Some(theirs)) if is_one && ours.version == theirs.version => {
-                    Step::Same
-                }
                 (Some(ours), Some(theirs)) => match (place_at(ours, from), place_at(theirs, to)) {
                     (Some(one), Some(other)) if one == other => Step::Same,
                     // What lies in the tree takes no block.
                     _ if is_in_tree(ours) || is_in_tree(theirs) => Step::Leave,
                     (None, Some(_)) if pair.may_swap => Step::Share { is_swapped: true },
-                    _ if may_move(pair.from.0, ours)? => Step::Share { is_swapped: false },
-                    _ if pair.may_swap && may_move(pair.to.0, theirs)? => {
+                    _ if may_move(pair.from.0, ours, pair.to.1)? => {
+                        Step::Share { is_swapped: false }
+                    }
+                    _ if pair.may_swap && may_move(pair.to.0, theirs, pair.from.1)? => {
                         Step::Share { is_swapped: true }
                     }
                     _ => Step::Leave,
@@ -269,6 +271,15 @@ fn place_at(mapped: &MappedExtent, block: u64) -> Option<u64> {
         Extent::Shared { at, .. } => Some(at + (block - mapped.block)),
         _ => None,
     }
+}
+
+/// Whether the compressed frame of an extent has blocks in a range of its file.
+pub(super) fn reaches_into(mapped: &MappedExtent, from: u64, to: u64) -> bool {
+    let Extent::Packed(packed) = &mapped.extent else {
+        return false;
+    };
+    let frame = packed.frame_at(mapped.block);
+    frame.is_none_or(|(start, end)| start < to && end > from)
 }
 
 fn is_in_tree(mapped: &MappedExtent) -> bool {
