@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use persimmon::CommitInterval;
-use persimmon::internal::engine::Volume;
+use persimmon::{CommitInterval, Vfs};
 use persimmon_fuse::Live;
 use tracing::error;
 
@@ -16,16 +15,16 @@ const ZONES_PER_ANSWER: usize = 256;
 
 /// Who answers for a mount.
 pub struct Answers {
-    volume: Arc<Volume>,
+    vfs: Arc<Vfs>,
     source: Source,
     commit: Arc<CommitInterval>,
 }
 
 impl Answers {
     /// Of a volume, of which `source` tells, and in which what is written is durable after a while.
-    pub fn new(volume: Arc<Volume>, source: Source, commit: Arc<CommitInterval>) -> Answers {
+    pub fn new(vfs: Arc<Vfs>, source: Source, commit: Arc<CommitInterval>) -> Answers {
         Answers {
-            volume,
+            vfs,
             source,
             commit,
         }
@@ -46,7 +45,7 @@ impl Live for Answers {
     }
 
     fn sync(&self) -> Vec<u8> {
-        let synced = self.volume.sync();
+        let synced = self.vfs.volume().sync();
         let failed = synced.inspect_err(|error| error!("sync: {error}")).err();
         let told = Synced {
             durable: failed.is_none(),
@@ -56,6 +55,6 @@ impl Live for Answers {
     }
 
     fn control(&self, command: &[u8]) -> Result<Vec<u8>, String> {
-        control::carry_out(&self.volume, &self.commit, command)
+        control::carry_out(&self.vfs, &self.commit, command)
     }
 }

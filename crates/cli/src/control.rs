@@ -11,13 +11,14 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
-use persimmon::CommitInterval;
 use persimmon::internal::engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, Volume};
 use persimmon::internal::format::{Ino, shown};
+use persimmon::{CommitInterval, Vfs};
 use persimmon_fuse::control::{ControlError, TEXT_BYTES_MAX, call};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::fs::dedup::{self, Pair};
 use crate::live::is_abandoned;
 use crate::mounted::abandoned;
 
@@ -49,6 +50,8 @@ pub enum Command {
         /// Number of the event.
         from: u64,
     },
+    /// Share blocks of two files as far as they are equal.
+    Dedup(Pair),
 }
 
 /// Where a scrub is.
@@ -197,13 +200,10 @@ impl fmt::Display for Name {
 ///
 /// # Errors
 /// Words for whoever asked.
-pub fn carry_out(
-    volume: &Volume,
-    commit: &CommitInterval,
-    command: &[u8],
-) -> Result<Vec<u8>, String> {
+pub fn carry_out(vfs: &Vfs, commit: &CommitInterval, command: &[u8]) -> Result<Vec<u8>, String> {
     let command = serde_json::from_slice(command)
         .map_err(|error| format!("this daemon does not know that command: {error}"))?;
+    let volume = vfs.volume();
     match command {
         Command::Scrub(cursor) => scrub(volume, cursor),
         Command::Paths(inos) => paths(volume, &inos),
@@ -211,6 +211,9 @@ pub fn carry_out(
         Command::Tune(changes) => tune::change(volume, commit, &changes),
         Command::Snapshots(question) => snapshots::answer(volume, question),
         Command::Trace { from } => trace::read(volume, from),
+        Command::Dedup(pair) => {
+            encode(&dedup::share(vfs, &pair).map_err(|error| error.to_string())?)
+        }
     }
 }
 

@@ -88,12 +88,16 @@ impl Daemon {
             .map_err(|error| exit::error(MOUNT_SYSTEM, error.to_string()))?;
         self.tell(report::waiting_line(&self.device, fs.files_waiting()));
         let latencies = Arc::<Latencies>::default();
-        let source = Source::new(Arc::clone(&volume), &device, self.options.read_only).mounted_at(
+        let source = Source::new(volume, &device, self.options.read_only).mounted_at(
             &self.dir,
             self.shown_options(),
             Arc::clone(&latencies),
         );
-        let answers = Answers::new(volume, source, Arc::clone(fs.commit_interval()));
+        let answers = Answers::new(
+            Arc::clone(fs.vfs()),
+            source,
+            Arc::clone(fs.commit_interval()),
+        );
         let mounted = persimmon_fuse::mount(
             Arc::clone(fs.vfs()),
             Arc::new(answers),

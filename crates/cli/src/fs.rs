@@ -5,6 +5,7 @@ mod backup;
 mod cat;
 mod clone;
 mod cp;
+pub mod dedup;
 mod df;
 mod host;
 mod ls;
@@ -32,6 +33,7 @@ use crate::exit::{FAILED, FS_INTERRUPTED, FS_PARTIAL};
 use crate::live::Target;
 use crate::output::{self, say};
 pub use clone::CloneCommand;
+pub use dedup::DedupCommand;
 pub use ls::{civil, date, instant};
 use tree::{Copied, CopyError, Tally};
 

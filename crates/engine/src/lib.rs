@@ -42,7 +42,7 @@ mod tuning;
 mod volume;
 mod zones;
 
-pub use data::{CloneRange, Cloned, InoMap, Seek};
+pub use data::{CloneRange, CloneWhen, Cloned, InoMap, Seek};
 pub use empty::RebuildStart;
 pub use error::{Error, Result};
 pub use fair_lock::{FairGuard, FairLock};

@@ -8,7 +8,7 @@ use common::content::{
     change_at_random, check_counts, clone, extents, large_zones, open, read, text, write,
 };
 use common::{NOW, create, fresh, noise};
-use persimmon_engine::{CloneRange, Cloned, Task, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, Cloned, Task, Volume};
 use persimmon_format::Compression;
 use persimmon_format::table::Role;
 
@@ -136,8 +136,9 @@ fn of_what_lies_between_blocks_to_copy_the_most_is_shared() {
             to: two,
             to_offset: at as u64,
             len: (content.len() - at) as u64,
+            when: CloneWhen::Always,
         };
-        let Cloned { bytes, to_copy } = volume.clone_range(&range, NOW).unwrap();
+        let Cloned { bytes, to_copy, .. } = volume.clone_range(&range, NOW).unwrap();
         steps.push((bytes / BLOCK as u64, to_copy / BLOCK as u64));
         at += bytes as usize;
         let rest = (content.len() - at).min(to_copy as usize);

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use persimmon_device::{BufferMut, ZonedDevice};
-use persimmon_engine::{CloneRange, Error, Options, Task, Transaction, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, Error, Options, Task, Transaction, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
 use persimmon_format::inode::{ROOT, SHARED};
@@ -41,6 +41,7 @@ fn clone(volume: &Volume, from: (Ino, u64), to: (Ino, u64), blocks: u64) -> u64 
         to: to.0,
         to_offset: to.1 * BLOCK,
         len: blocks * BLOCK,
+        when: CloneWhen::Always,
     };
     volume.clone_range(&range, now(7)).unwrap().bytes / BLOCK
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use persimmon_engine::{CloneRange, Error, Options, Progress, Task, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, Error, Options, Progress, Task, Volume};
 use persimmon_format::inode::{ROOT, SHARED};
 use persimmon_format::name::{DirEntry, first_item};
 use persimmon_format::record::Op;
@@ -163,6 +163,7 @@ impl World {
             to,
             to_offset: self.dice.roll(100) * BLOCK,
             len: (self.dice.roll(40) + 1) * BLOCK,
+            when: CloneWhen::Always,
         };
         let overlaps = range.from_offset.abs_diff(range.to_offset) < range.len;
         if from.plain() == to.plain() && overlaps {
@@ -172,6 +173,53 @@ impl World {
             Ok(_) | Err(Error::ReadOnlySnapshot) => {}
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Equal content in two files, also of a snapshot, becomes shared; nobody sees that.
+    fn dedupe(&mut self) {
+        let ((from, ..), (to, ..)) = (self.any(), self.any());
+        let (seed, blocks) = (self.dice.roll(1 << 40), self.dice.roll(40) + 1);
+        let bytes = content(seed, blocks as usize * BLOCK_SIZE);
+        let from_offset = self.dice.roll(100) * BLOCK;
+        let to_offset = match self.dice.roll(3) {
+            0 => from_offset,
+            _ => self.dice.roll(100) * BLOCK,
+        };
+        for (ino, at) in [(from, from_offset), (to, to_offset)] {
+            self.volume.write(ino, at, &bytes, now(3)).unwrap();
+        }
+        let range = CloneRange {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len: blocks * BLOCK,
+            when: CloneWhen::Equal { least: 0 },
+        };
+        let subvolumes: Vec<_> = self.snapshots.iter().map(|(id, _)| *id).collect();
+        let read = |world: &World| -> Vec<Vec<u8>> {
+            let inos = [from, to].into_iter();
+            let others = subvolumes.iter().map(|id| from.of(*id));
+            inos.chain(others)
+                .map(|ino| {
+                    let mut all = vec![0; 160 * BLOCK_SIZE];
+                    let read = world.volume.read(ino, 0, &mut all);
+                    all.truncate(read.unwrap_or(0));
+                    all
+                })
+                .collect()
+        };
+        let before = read(self);
+        let cloned = self.volume.clone_range(&range, now(5)).unwrap();
+        let apart = from_offset.abs_diff(to_offset);
+        let is_whole = from.plain() != to.plain() || apart >= range.len;
+        assert!(
+            cloned.bytes == range.len || !is_whole,
+            "{range:?} {cloned:?}"
+        );
+        assert!(read(self) == before, "{range:?}");
+        let again = self.volume.clone_range(&range, now(5)).unwrap();
+        assert_eq!((again.bytes, again.shared), (cloned.bytes, 0), "{range:?}");
     }
 
     fn remove(&mut self) {
@@ -270,7 +318,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.dice.roll(34) {
+        match self.dice.roll(37) {
             0..=11 => self.write(),
             12..=13 => {
                 let (ino, ..) = self.any();
@@ -289,6 +337,7 @@ impl World {
                 done.unwrap();
             }
             17..=19 => self.clone(),
+            34..=36 => self.dedupe(),
             20..=21 => self.make(),
             22 => {
                 self.made += 1;
@@ -393,6 +442,7 @@ fn clones_into_what_a_snapshot_has() {
             to: target,
             to_offset: 5 * BLOCK,
             len: 10 * BLOCK,
+            when: CloneWhen::Always,
         };
         volume.clone_range(&range, now(4)).unwrap();
         volume.sync().unwrap();
@@ -480,6 +530,7 @@ fn a_repair_puts_no_extents_of_files() {
         to: other,
         to_offset: 0,
         len: 20 * BLOCK,
+        when: CloneWhen::Always,
     };
     volume.clone_range(&range, now(2)).unwrap();
     volume

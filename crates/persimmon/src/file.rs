@@ -4,6 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use persimmon_device::BLOCK_SIZE;
 use persimmon_vfs::{
     Allocate, Attr, Caller, Error as VfsError, Handle, Ino, Lifetime, LockKind, LockOwner,
     Result as VfsResult, SeekTo, SetAttr, Vfs, WriteFlags, Written,
@@ -386,6 +387,41 @@ impl File {
             Err(VfsError::NoSuchOffset) => Ok(None),
             Err(error) => Err(error),
         })
+    }
+
+    /// Has blocks of this file and of `target` that are equal stored once, from the beginnings of blocks on as far as they are equal: whole
+    /// blocks, and the last block of both files. They are compared while neither file can be changed. No reader sees a change, and times
+    /// stay. `target` is open for writing. Tells how many bytes are equal, and how many of them became shared; the others were already, or
+    /// are each file's own still: small content, single compressed blocks, preallocated files.
+    pub fn share_equal(
+        &self,
+        offset: u64,
+        target: &File,
+        target_offset: u64,
+        len: u64,
+    ) -> Result<(u64, u64)> {
+        let (mut equal, mut shared) = (0, 0);
+        // Volumes share no blocks.
+        if !Arc::ptr_eq(&self.open.mounted, &target.open.mounted) {
+            return Ok((equal, shared));
+        }
+        while equal < len {
+            let source = (self.open.ino, self.open.handle, offset + equal);
+            let target = (target.open.ino, target.open.handle, target_offset + equal);
+            let keeper = self.open.mounted.keeper();
+            let done = self.with(|vfs, _, _| {
+                keeper.changing(vfs, target.0, || {
+                    vfs.share_equal(source, target, (len - equal, 0), false)
+                })
+            })?;
+            equal += done.bytes;
+            shared += done.shared;
+            // The last block of both files is the end.
+            if done.bytes == 0 || !done.bytes.is_multiple_of(BLOCK_SIZE as u64) {
+                break;
+            }
+        }
+        Ok((equal, shared))
     }
 
     /// Copies up to `len` bytes from here to `target`, which may be of another volume, without taking them through the caller's

@@ -279,3 +279,35 @@ fn a_copy_to_another_volume_goes_there() {
     assert_eq!(here.read("/bystander").unwrap(), b"untouched");
     assert_eq!(there.read("/first").unwrap(), b"first");
 }
+
+/// What is written and not sent yet takes part, and the last blocks of both files too.
+#[test]
+fn equal_files_share_their_blocks() {
+    let fs = Filesystem::in_memory(64 << 20).unwrap();
+    let other = Filesystem::in_memory(64 << 20).unwrap();
+    let content: Vec<u8> = (0..3_000_000u64).map(|i| ((i * i) >> 11) as u8).collect();
+    let options = OpenOptions::new().read(true).write(true).create(true);
+    let [one, two] = ["/one", "/two"].map(|path| fs.open_file(path, &options).unwrap());
+    let elsewhere = other.open_file("/two", &options).unwrap();
+    for file in [&one, &two, &elsewhere] {
+        file.write_at(&content, 0).unwrap();
+    }
+    let before = two.metadata().unwrap();
+    assert_eq!(one.share_equal(0, &elsewhere, 0, u64::MAX).unwrap(), (0, 0));
+    let (equal, shared) = one.share_equal(0, &two, 0, u64::MAX).unwrap();
+    assert_eq!(equal, 3_000_000);
+    assert!(shared >= equal - 4096, "{shared}");
+    assert_eq!(one.share_equal(0, &two, 0, equal).unwrap(), (equal, 0));
+    let after = two.metadata().unwrap();
+    assert_eq!(
+        (after.size, after.mtime, after.ctime),
+        (before.size, before.mtime, before.ctime)
+    );
+    two.write_at(b"!", 2_000_000).unwrap();
+    let before_it = 2_000_000 / 4096 * 4096;
+    let found = one.share_equal(4096, &two, 4096, u64::MAX / 2).unwrap();
+    assert_eq!(found, (before_it - 4096, 0));
+    assert!(one.share_equal(1, &two, 0, 4096).is_err());
+    drop(two);
+    assert!(fs.read("/one").unwrap() == content);
+}

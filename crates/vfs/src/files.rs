@@ -5,7 +5,7 @@
 
 use persimmon_sync::atomic::Ordering;
 
-use persimmon_engine::{CloneRange, Cloned, Promised, Seek};
+use persimmon_engine::{CloneRange, CloneWhen, Cloned, Promised, Seek};
 use persimmon_format::BLOCK_SIZE;
 
 use crate::handles::Open;
@@ -304,6 +304,7 @@ impl Vfs {
             to,
             to_offset,
             len,
+            when: CloneWhen::Always,
         };
         let cloned = self.watch(self.volume.clone_range(&range, self.now()))?;
         if cloned.bytes > 0 {
@@ -311,6 +312,47 @@ impl Vfs {
             self.written(to, target.as_deref(), false)?;
         }
         Ok(cloned)
+    }
+
+    /// Has equal blocks of two files, or of one in two places, stored once, as far as `len` bytes from the beginning of both ranges are equal
+    /// and if at least `least` are: whole blocks, and the last block of both files. They are compared while neither file can be changed, at
+    /// most 16 MiB a call. Sizes and times stay. With `only_tells` nothing is changed, and the answer is what would be.
+    pub fn share_equal(
+        &self,
+        source: (Ino, Handle, u64),
+        target: (Ino, Handle, u64),
+        (len, least): (u64, u64),
+        only_tells: bool,
+    ) -> Result<Cloned> {
+        let (from, from_handle, from_offset) = source;
+        let (to, to_handle, to_offset) = target;
+        if !only_tells {
+            self.changeable(to)?;
+        }
+        let source = self.readable(from, from_handle)?;
+        let target = self.opened_to_write(to, to_handle)?;
+        let block = BLOCK_SIZE as u64;
+        if !from_offset.is_multiple_of(block) || !to_offset.is_multiple_of(block) {
+            return Err(Error::Invalid("a range that begins within a block"));
+        }
+        let len = len.min(CLONE_MAX);
+        end_of(from_offset, len)?;
+        end_of(to_offset, len)?;
+        let _source_pin = self.pin_unopened(from, source.as_ref())?;
+        let _pin = self.pin_unopened(to, target.as_ref())?;
+        let when = match only_tells {
+            true => CloneWhen::WouldBeEqual { least },
+            false => CloneWhen::Equal { least },
+        };
+        let range = CloneRange {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len,
+            when,
+        };
+        self.watch(self.volume.clone_range(&range, self.now()))
     }
 
     /// Copies up to `len` bytes between files, or within one if the ranges are apart. Tells how

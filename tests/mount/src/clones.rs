@@ -3,8 +3,10 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::fs::statvfs;
 
 use crate::command::{output, script};
@@ -23,6 +25,12 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "clones::the_command_clones_trees",
         run: the_command_clones_trees,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+    Scenario {
+        name: "clones::dedup_shares_what_is_equal_beside_writers",
+        run: dedup_shares_what_is_equal_beside_writers,
         limit_seconds: 120,
         only_persimmon: true,
     },
@@ -172,6 +180,80 @@ fn the_command_clones_trees(bed: &TestBed) -> Result<()> {
     volume.mount(&[])?;
     Snapshot::take(&path("tree"))?.equals(&due)?;
     script(&dir, &[], compare)?;
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+fn dedup_shares_what_is_equal_beside_writers(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("dedup", 1 << 30, &[])?;
+    volume.mount(&[])?;
+    let dir = volume.dir.clone();
+    let path = |name: &str| dir.join(name);
+    let dedup = |more: &[&str]| -> Result<serde_json::Value> {
+        let mut command = volume.tool("dedup");
+        command.arg(&dir).args(more).arg("--json");
+        Ok(serde_json::from_str(&output(&mut command)?)?)
+    };
+    let bytes = |answer: &serde_json::Value| -> Result<u64> {
+        answer["shared_bytes"].as_u64().context("shared_bytes")
+    };
+    for top in ["one", "two"] {
+        std::fs::create_dir(path(top))?;
+        for number in 0..10u64 {
+            let content = noise(number, 10 * MIB as usize + 1000 * number as usize + 7);
+            std::fs::write(path(top).join(number.to_string()), content)?;
+        }
+    }
+    let before = used_bytes(&dir)?;
+    ensure!(bytes(&dedup(&["--dry-run"])?)? >= 99 * MIB);
+    ensure!(used_bytes(&dir)? >= before, "a dry run changed something");
+    // Who writes to both all the while finds what was written last.
+    let ended = AtomicBool::new(false);
+    let shared = thread::scope(|scope| -> Result<u64> {
+        let writers = ["one/3", "two/3", "two/4"].map(|name| {
+            let (file, ended) = (path(name), &ended);
+            scope.spawn(move || -> Result<()> {
+                let file = OpenOptions::new().read(true).write(true).open(file)?;
+                let mut old = vec![0; 5000];
+                let mut number = 0u64;
+                while !ended.load(Ordering::Relaxed) {
+                    let at = number * 123_457 % (9 * MIB);
+                    file.read_exact_at(&mut old, at)?;
+                    let new = noise(number + 99, old.len());
+                    for content in [&new, &old] {
+                        file.write_all_at(content, at)?;
+                        let mut found = vec![0; content.len()];
+                        file.read_exact_at(&mut found, at)?;
+                        ensure!(found == *content, "a write at {at} was lost");
+                    }
+                    number += 1;
+                }
+                Ok(())
+            })
+        });
+        let mut shared = 0;
+        let went = (0..3).try_for_each(|_| {
+            shared += bytes(&dedup(&[])?)?;
+            Ok::<_, anyhow::Error>(())
+        });
+        ended.store(true, Ordering::Relaxed);
+        for writer in writers {
+            writer.join().map_err(|_| anyhow!("a writer panicked"))??;
+        }
+        went.map(|()| shared)
+    })?;
+    ensure!(shared >= 60 * MIB, "{shared} bytes became shared");
+    dedup(&[])?;
+    ensure!(bytes(&dedup(&[])?)? == 0, "a second run finds more");
+    let saved = before.saturating_sub(used_bytes(&dir)?);
+    ensure!(saved > 95 * MIB, "{saved} bytes were freed");
+    script(&dir, &[], "diff -r one two")?;
+    let due = Snapshot::take(&path("two"))?;
+    volume.kill()?;
+    volume.mount(&[])?;
+    Snapshot::take(&path("two"))?.equals(&due)?;
+    script(&dir, &[], "diff -r one two")?;
     volume.unmount()?;
     volume.fsck()?;
     volume.destroy()

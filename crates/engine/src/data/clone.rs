@@ -6,6 +6,7 @@ use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::{FLAG_PREALLOCATED, Timestamp};
 use persimmon_format::record::{Op, Share, Touch};
 
+use super::equal::reaches_into;
 use super::files::{Change, File};
 use super::growth::Growth;
 use super::{FileData, blocks_in};
@@ -14,7 +15,7 @@ use crate::meta::extents::MappedExtent;
 use crate::meta::{Intent, sharing};
 
 /// Extents of the source that one record shares.
-const EXTENTS_MAX: usize = 64;
+pub(super) const EXTENTS_MAX: usize = 64;
 
 /// Blocks of an extent behind one that is copied from which on it is shared, and not copied with it.
 const SHARED_BLOCKS_MIN: u64 = 8;
@@ -32,6 +33,27 @@ pub struct CloneRange {
     pub to_offset: u64,
     /// How much: whole blocks, or all up to the end of both files.
     pub len: u64,
+    /// On which condition.
+    pub when: CloneWhen,
+}
+
+/// On which condition a range is cloned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CloneWhen {
+    /// Whatever the target has there.
+    #[default]
+    Always,
+    /// As far as the target has the same bytes there, in whole blocks and the last block of both files. They are compared while neither file
+    /// can be changed. Sizes and times stay: no reader sees a change. A call compares 16 MiB at most.
+    Equal {
+        /// Fewer bytes are left as they are.
+        least: u64,
+    },
+    /// The same, but nothing is changed: the answer tells what would be.
+    WouldBeEqual {
+        /// Fewer bytes would be left as they are.
+        least: u64,
+    },
 }
 
 /// How far a clone came.
@@ -39,8 +61,11 @@ pub struct CloneRange {
 pub struct Cloned {
     /// Bytes of the range that the target has now, from its beginning.
     pub bytes: u64,
-    /// How many behind them have to be copied before more may be cloned; those behind the range count too.
+    /// How many behind them have to be copied before more may be cloned; those behind the range count too. With a condition, 0.
     pub to_copy: u64,
+    /// Of [`Cloned::bytes`] those that both files have in one place now, and had in two, or not at all. The others are in one place already,
+    /// or each file keeps its own: small content in the tree, single compressed blocks, preallocated files.
+    pub shared: u64,
 }
 
 impl Cloned {
@@ -48,6 +73,13 @@ impl Cloned {
     pub const NOTHING: Cloned = Cloned {
         bytes: 0,
         to_copy: u64::MAX,
+        shared: 0,
+    };
+    /// Nothing is equal.
+    pub(super) const NONE: Cloned = Cloned {
+        bytes: 0,
+        to_copy: 0,
+        shared: 0,
     };
 }
 
@@ -69,9 +101,14 @@ impl FileData {
     /// # Errors
     /// [`Error::NoSpace`]: the tree has no room. The files are changed as far as the answer says.
     pub fn clone_range(&self, range: &CloneRange, now: Timestamp) -> Result<Cloned> {
-        self.store.check_changeable(range.to)?;
+        if !matches!(range.when, CloneWhen::WouldBeEqual { .. }) {
+            self.store.check_changeable(range.to)?;
+        }
         if !self.store.has_shared_blocks() || range.len == 0 {
-            return Ok(Cloned::NOTHING);
+            return Ok(match range.when {
+                CloneWhen::Always => Cloned::NOTHING,
+                CloneWhen::Equal { .. } | CloneWhen::WouldBeEqual { .. } => Cloned::NONE,
+            });
         }
         let target = self.load(range.to)?;
         let cloned = if range.from == range.to {
@@ -124,7 +161,9 @@ impl FileData {
             let (of_source, dirty_source) = if one {
                 (None, 0)
             } else {
-                let (of_source, staged) = source.exclude_write_back();
+                let (of_source, mut staged) = source.exclude_write_back();
+                // What a writer found out about its blocks will be wrong: overwriting what is shared frees nothing.
+                staged.version += 1;
                 (Some(of_source), staged.dirty_blocks())
             };
             if dirty == 0 && dirty_source == 0 {
@@ -132,6 +171,16 @@ impl FileData {
             }
         };
         let source_size = source.size();
+        let condition = match range.when {
+            CloneWhen::Always => None,
+            CloneWhen::Equal { least } => Some((least, true)),
+            CloneWhen::WouldBeEqual { least } => Some((least, false)),
+        };
+        if let Some(condition) = condition {
+            let cloned = self.share_equal(range, condition, (source_size, target_size));
+            file.lock().version += 1;
+            return cloned;
+        }
         let len = range.len.min(source_size.saturating_sub(range.from_offset));
         let end = range.to_offset + len;
         // The block that the source ends in has zeros behind its end: the target may have it where it ends there too.
@@ -191,7 +240,10 @@ impl FileData {
                 }
                 let extents = tx.extents(range.from, start, from + blocks, extents_max)?;
                 let may_move = |mapped: &MappedExtent| {
-                    tx.find(|meta| sharing::may_move(meta, range.from, mapped))
+                    // A compressed frame moves as a whole: none of it may be what is replaced.
+                    let is_apart = range.from.plain() != range.to.plain()
+                        || !reaches_into(mapped, to, to + blocks);
+                    tx.find(|meta| Ok(is_apart && sharing::may_move(meta, range.from, mapped)?))
                 };
                 let (step, taken) = next_step(&extents, start, from + blocks, may_move)?;
                 let to_block = to + done;
@@ -236,7 +288,11 @@ impl FileData {
                 break;
             }
             done += taken;
-            cloned.bytes = (done * BLOCK_SIZE as u64).min(len);
+            let bytes = (done * BLOCK_SIZE as u64).min(len);
+            if matches!(step, Step::Share) {
+                cloned.shared += bytes - cloned.bytes;
+            }
+            cloned.bytes = bytes;
             if matches!(step, Step::Map(Extent::Compressed(_))) {
                 self.placement.pack_ahead();
             }

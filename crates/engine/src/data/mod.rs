@@ -14,6 +14,7 @@ use persimmon_format::{Ino, SubvolumeId};
 
 mod clone;
 mod compress;
+mod equal;
 mod files;
 mod growth;
 mod journal_inline;
@@ -37,7 +38,7 @@ use crate::placement::Placement;
 use crate::reclaim::{Demand, Reclaimer};
 use crate::space::Space;
 use crate::store::Store;
-pub use clone::{CloneRange, Cloned};
+pub use clone::{CloneRange, CloneWhen, Cloned};
 use files::Files;
 pub use files::InoMap;
 use journal_inline::Compressibility;

@@ -47,11 +47,11 @@ pub(crate) fn may_move(meta: &Meta, ino: Ino, mapped: &MappedExtent) -> Result<b
     }
     let parts = extents::parts_of(meta, ino.plain(), mapped.version, mapped.block, packed)?;
     for part in parts {
-        let shown = extents::overlapping(meta, ino, part.block, part.block + 1, 1)?;
-        if shown
-            .first()
-            .is_none_or(|shown| shown.version != part.version)
-        {
+        let (start, end) = (part.block, part.end());
+        let shown = extents::overlapping(meta, ino, start, end, usize::MAX)?;
+        let own = shown.iter().filter(|shown| shown.version == part.version);
+        let blocks = own.map(|shown| shown.end().min(end) - shown.block.max(start));
+        if blocks.sum::<u64>() != end - start {
             return Ok(false);
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use persimmon_engine::{CloneRange, Options, Progress, Seek, Task, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, Options, Progress, Seek, Task, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{FrameTally, PackUnits};
@@ -165,6 +165,7 @@ pub fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) 
         to: to.0,
         to_offset: to.1 as u64,
         len: len as u64,
+        when: CloneWhen::Always,
     };
     volume.clone_range(&range, NOW).unwrap().bytes as usize
 }

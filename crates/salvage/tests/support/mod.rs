@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use persimmon_device::{ZoneId, ZonedDevice};
-use persimmon_engine::{CloneRange, Error, FormatOptions, Task, Volume, ZoneStatus};
+use persimmon_engine::{CloneRange, CloneWhen, Error, FormatOptions, Task, Volume, ZoneStatus};
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::table::Role;
 use persimmon_inspect::salvage::rebuild;
@@ -182,6 +182,7 @@ impl Fs {
             to: to.0,
             to_offset: to.1 * 4096,
             len: blocks * 4096,
+            when: CloneWhen::Always,
         };
         let now = TestClock::default().now();
         self.vfs.volume().clone_range(&range, now).unwrap();

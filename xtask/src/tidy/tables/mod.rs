@@ -24,6 +24,7 @@ const STRUCTS: &[(&str, &str, &str, &str)] = &[
     ("info", REPORT, "Info", "field"),
     ("usage", "crates/cli/src/usage.rs", "Answer", "field"),
     ("zones", REPORT, "ZoneRow", "field"),
+    ("dedup", "crates/cli/src/fs/dedup.rs", "Outcome", "field"),
     ("stats", REPORT, "Stats", "field"),
     (
         "fsck volume",
