@@ -192,6 +192,58 @@ fn an_inode_that_is_deleted_lives_on_in_the_snapshot() {
     assert_eq!(versioned_items(&volume), 0);
 }
 
+/// Freeing a long file goes on where it was; the next one begins at its own beginning.
+#[test]
+fn long_files_are_freed_one_after_the_other() {
+    for with_snapshot in [false, true] {
+        let device = fresh(large_zones());
+        let volume = open(&device, Compression::None);
+        let long: Vec<Ino> = (0..3).map(|_| create(&volume).unwrap()).collect();
+        for ino in &long {
+            for block in 0..700 {
+                write(
+                    &volume,
+                    *ino,
+                    block * 3 * BLOCK,
+                    &noise(block as u64, BLOCK),
+                );
+            }
+        }
+        volume.sync().unwrap();
+        let id = with_snapshot.then(|| {
+            let id = volume.snapshots().take(MAIN, b"one", true, NOW).unwrap();
+            for ino in &long {
+                for block in 0..700 {
+                    write(&volume, *ino, block * 3 * BLOCK, &noise(7, BLOCK));
+                }
+            }
+            volume.sync().unwrap();
+            id
+        });
+        volume
+            .update::<_, Error>(Intent::Shrink, |tx| {
+                for ino in &long {
+                    let mut inode = tx.inode(*ino)?.unwrap();
+                    inode.nlink = 0;
+                    tx.put_inode(*ino, &inode);
+                    tx.put(Key::orphan(*ino), Vec::new());
+                }
+                Ok(())
+            })
+            .unwrap();
+        volume.reclaim(&long).unwrap();
+        assert!(volume.orphans().unwrap().is_empty());
+        assert_eq!(valid_blocks(&volume), if with_snapshot { 2100 } else { 0 });
+        check_stored(&volume);
+        if let Some(id) = id {
+            volume.snapshots().delete(id).unwrap();
+            settle(&volume);
+        }
+        assert_eq!(valid_blocks(&volume), 0);
+        assert_eq!(versioned_items(&volume), 0);
+    }
+}
+
 #[test]
 fn a_writable_snapshot_goes_its_own_way_and_the_main_one_can_go_back() {
     let device = fresh(large_zones());

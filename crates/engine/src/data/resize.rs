@@ -464,21 +464,22 @@ impl FileData {
         // How far the first of them is freed.
         let mut from = 0;
         while !inos.is_empty() {
-            let mut next = from;
+            // Of the others nothing is freed yet.
+            let start = std::mem::take(&mut from);
             let freed = self.history.update::<_, Error>(Intent::Shrink, |tx| {
                 let mut freed = 0;
                 for (number, ino) in inos.iter().enumerate() {
-                    next = if number == 0 { from } else { 0 };
-                    match self.free_some(tx, *ino, &mut next)? {
+                    let start = if number == 0 { start } else { 0 };
+                    match self.free_some(tx, *ino, start)? {
                         Freed::Little => freed += 1,
-                        Freed::Much => return Ok(freed + 1),
-                        Freed::Part => break,
+                        Freed::Much => return Ok((freed + 1, 0)),
+                        Freed::Part { next } => return Ok((freed, next)),
                     }
                 }
-                Ok(freed)
+                Ok((freed, 0))
             });
             match freed {
-                Ok(freed) => {
+                Ok((freed, next)) => {
                     invariant!(
                         self.store.media.alarm,
                         freed <= inos.len(),
@@ -487,7 +488,7 @@ impl FileData {
                     );
                     inos.drain(..freed)
                         .for_each(|ino| self.truncations.remove(ino));
-                    // Where one is freed in part it is the first of those that are left.
+                    // One that is freed in part is the first of those that are left.
                     from = next;
                 }
                 Err(Error::ItemDamaged { ino, what }) if inos.contains(&ino) => {
@@ -537,9 +538,8 @@ impl FileData {
         }
     }
 
-    /// Adds to a transaction what frees an inode, or as much of that as one should hold. `from` is where extents of it are looked for, and then
-    /// where to go on.
-    fn free_some(&self, tx: &mut Transaction<'_>, ino: Ino, from: &mut u64) -> Result<Freed> {
+    /// Adds to a transaction what frees an inode, or as much of that as one should hold. Before `from` it has no extents any more.
+    fn free_some(&self, tx: &mut Transaction<'_>, ino: Ino, from: u64) -> Result<Freed> {
         let before = tx.len();
         let key = Key::inode(ino);
         let is_other = |kind| !matches!(kind, KeyKind::EXTENT | KeyKind::INODE);
@@ -553,17 +553,16 @@ impl FileData {
                 || !tx.owned_items(ino, is_other, 1)?.is_empty();
             if has_own {
                 tx.delete(key);
-                return Ok(Freed::Part);
+                return Ok(Freed::Part { next: 0 });
             }
-        } else if let Some(next) = self.punch_some(tx, ino, *from, FILE_BLOCKS_END)? {
-            *from = next;
-            return Ok(Freed::Part);
+        } else if let Some(next) = self.punch_some(tx, ino, from, FILE_BLOCKS_END)? {
+            return Ok(Freed::Part { next });
         }
         let items = tx.owned_items(ino, is_other, EXTENTS_MAX)?;
         let more = items.len() >= EXTENTS_MAX;
         items.into_iter().for_each(|key| tx.delete(key));
         if more {
-            return Ok(Freed::Part);
+            return Ok(Freed::Part { next: from });
         }
         // An inode with nothing to it takes none of this.
         let little = tx.len() == before;
@@ -591,8 +590,8 @@ enum Freed {
     Little,
     /// All of it.
     Much,
-    /// Not all.
-    Part,
+    /// Not all: extents of it are to be looked for from here on.
+    Part { next: u64 },
 }
 
 /// The holes between the first extents of `from..to` that have room, and how far these reach.
