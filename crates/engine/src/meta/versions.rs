@@ -189,7 +189,7 @@ impl Versions {
         self.versions.get(&number).cloned().or(first)
     }
 
-    /// What a version shows and owns. A parent's number is smaller: the way up ends.
+    /// What a version shows and owns; `None` if it, or one above it, is not in the table. A parent's number is smaller: the way up ends.
     fn scope_of(&self, number: VersionId) -> Option<Scope> {
         let owned = |number: VersionId, version: &Version| {
             let mut owned = version.absorbed.clone();
@@ -201,9 +201,7 @@ impl Versions {
         let mut below = Vec::new();
         let mut above = version.parent;
         while let Some(number) = above {
-            let Some(version) = self.version(number) else {
-                break;
-            };
+            let version = self.version(number)?;
             below.extend(owned(number, &version));
             above = version.parent;
         }
@@ -221,14 +219,24 @@ impl Versions {
 
     /// What a subvolume shows.
     pub(crate) fn scope(&self, subvolume: SubvolumeId) -> Result<&Arc<Scope>> {
-        let scope = self.scopes.get(&subvolume).ok_or(Error::NoSuchSnapshot)?;
-        Ok(scope.get_or_init(|| {
-            let stored = self.subvolumes.get(&subvolume);
-            let version = stored.map_or(VersionId(0), |stored| stored.version);
-            let mut scope = self.scope_of(version).unwrap_or_default();
-            scope.is_read_only = stored.is_some_and(|stored| stored.is_read_only);
-            Arc::new(scope)
-        }))
+        let kept = self.scopes.get(&subvolume).ok_or(Error::NoSuchSnapshot)?;
+        if let Some(scope) = kept.get() {
+            return Ok(scope);
+        }
+        let stored = self.subvolumes.get(&subvolume);
+        let version = stored.map_or(VersionId(0), |stored| stored.version);
+        let mut scope = self.known_scope(version)?;
+        scope.is_read_only = stored.is_some_and(|stored| stored.is_read_only);
+        Ok(kept.get_or_init(|| Arc::new(scope)))
+    }
+
+    fn known_scope(&self, number: VersionId) -> Result<Scope> {
+        let scope = self.scope_of(number);
+        scope.ok_or_else(|| {
+            damaged(format_args!(
+                "version {number}, or one above it, is missing"
+            ))
+        })
     }
 
     pub(crate) fn is_read_only(&self, subvolume: SubvolumeId) -> bool {
@@ -256,8 +264,7 @@ impl Versions {
 
     /// An inode in all that a version shows.
     pub(crate) fn at_version(&self, ino: Ino, number: VersionId) -> Result<At> {
-        let scope = self.scope_of(number).map(Arc::new);
-        let scope = scope.ok_or_else(|| damaged(format_args!("no version {number}")))?;
+        let scope = Arc::new(self.known_scope(number)?);
         Ok(At { ino, scope })
     }
 
