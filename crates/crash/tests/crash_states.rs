@@ -9,13 +9,36 @@ use persimmon_crash::workload::Sequences;
 const STATES: u64 = 100_000;
 /// About half of these have the plain plans of seeds below 5,000.
 const FIRST_SEED: u64 = 4_200;
+/// As many of runs with clones, and with snapshots too.
+const STATES_WITH_CLONES: u64 = 30_000;
+const CLONES_FROM: u64 = 100_000_000;
+const STATES_WITH_SNAPSHOTS: u64 = 60_000;
+const SNAPSHOTS_FROM: u64 = 200_000_000;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
 
 /// Seeds that once found something.
-const FOUND: [u64; 14] = [
-    6_527, 6_987, 14_866, 18_351, 41_037, 400_064, 400_104, 3_008_685, 9_000_463, 50_000_322,
-    50_001_280, 50_002_002, 60_004_581, 921_997,
+const FOUND: [u64; 20] = [
+    6_527,
+    6_987,
+    14_866,
+    18_351,
+    41_037,
+    400_064,
+    400_104,
+    3_008_685,
+    9_000_463,
+    50_000_322,
+    50_001_280,
+    50_002_002,
+    60_004_581,
+    921_997,
+    200_000_002,
+    200_000_178,
+    200_001_485,
+    200_004_067,
+    200_010_256,
+    200_021_415,
 ];
 
 #[test]
@@ -57,4 +80,23 @@ fn every_crash_state_is_a_prefix_of_the_history() {
     assert_eq!(statistics.sequences, campaign.sequences_planned());
     assert!(statistics.states - statistics.sequence_states >= STATES);
     println!("{statistics}");
+}
+
+#[test]
+fn so_is_every_one_with_clones_and_snapshots() {
+    for (seed, states) in [
+        (CLONES_FROM, STATES_WITH_CLONES),
+        (SNAPSHOTS_FROM, STATES_WITH_SNAPSHOTS),
+    ] {
+        let campaign = Campaign {
+            jobs: std::thread::available_parallelism().map_or(2, usize::from),
+            shrink_tries: 200,
+            ..Campaign::new(seed, states)
+        };
+        let report = campaign.run(&Filesystem, |_| {});
+        if let Some(failure) = report.failures.first() {
+            panic!("{failure}");
+        }
+        assert!(report.statistics.states >= states);
+    }
 }
