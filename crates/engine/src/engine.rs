@@ -65,20 +65,28 @@ impl Engine {
         is_read_only: bool,
         now: Timestamp,
     ) -> Result<SubvolumeId> {
-        let take = || self.snapshots.take(of, name, is_read_only, now);
-        let id = self.data.take(of, take)?;
-        if !is_read_only {
-            self.data.find_inherited_truncations(id)?;
-        }
-        Ok(id)
+        self.data.take(of, || {
+            // Nobody writes to it before what it inherits is known.
+            let id = self.snapshots.next_id()?;
+            let _held = self.data.hold_subvolume(id);
+            let named = (name, is_read_only);
+            self.snapshots.take(id, of, named, now)?;
+            if !is_read_only {
+                self.data.find_inherited_truncations(id)?;
+            }
+            Ok(id)
+        })
     }
 
     /// Deletes a snapshot, and what is staged of it.
     pub(crate) fn delete_snapshot(&self, id: SubvolumeId) -> Result<()> {
-        let subvolume = self.data.close_subvolume(id)?;
-        self.snapshots.delete(id)?;
-        drop(subvolume);
-        Ok(())
+        let _closed = self.data.close_subvolume(id)?;
+        self.snapshots.delete(id).inspect_err(|_| {
+            // It is still there, and may be written to again.
+            if let Err(error) = self.data.find_inherited_truncations(id) {
+                tracing::error!(%error, "truncations of a snapshot are not known");
+            }
+        })
     }
 
     /// Has the main subvolume be as a snapshot is.

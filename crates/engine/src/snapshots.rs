@@ -21,6 +21,9 @@ use crate::store::{Store, Walked};
 
 /// Items of all kinds that are under an inode.
 const ALL_ITEMS: (Place, Place) = ((KeyKind::INODE, 0), (KeyKind::REFERENCES, 0));
+/// Looks that begin anew because snapshots come and go.
+const LOOKS_MAX: u32 = 16;
+
 /// See the module.
 pub(crate) struct Snapshots {
     store: Arc<Store>,
@@ -106,17 +109,15 @@ impl Snapshots {
         result
     }
 
+    /// Takes a snapshot that gets the number that [`Snapshots::next_id`] told.
     pub(crate) fn take(
         &self,
+        id: SubvolumeId,
         of: SubvolumeId,
-        name: &[u8],
-        is_read_only: bool,
+        (name, is_read_only): (&[u8], bool),
         now: Timestamp,
-    ) -> Result<SubvolumeId> {
-        // One at a time takes a snapshot.
-        let last = *self.last_given.lock();
-        let given = self.edit(Intent::Grow, |edit, tx| {
-            let id = free_id(edit, last)?;
+    ) -> Result<()> {
+        self.edit(Intent::Grow, |edit, tx| {
             check_name(edit, name)?;
             let origin = edit.subvolumes.get(&of).ok_or(Error::NoSuchSnapshot)?;
             let (taken, is_origin_read_only) = (origin.version, origin.is_read_only);
@@ -138,10 +139,10 @@ impl Snapshots {
                 name: name.to_vec(),
             };
             edit.subvolumes.insert(id, snapshot);
-            Ok(id)
+            Ok(())
         })?;
-        *self.last_given.lock() = Some(given);
-        Ok(given)
+        *self.last_given.lock() = Some(id);
+        Ok(())
     }
 
     pub(crate) fn delete(&self, id: SubvolumeId) -> Result<()> {
@@ -208,23 +209,51 @@ impl Snapshots {
     /// The table may change at any time, when another snapshot is deleted: what is settled then is no version any more, or owns more. So
     /// each look and each record asks first whether it is what it was ([`Settling::is_current`]).
     pub(crate) fn settle_some(&self) -> Result<bool> {
+        let edition = self.edition();
         let Some(settling) = self.settling() else {
             return Ok(false);
         };
         let next = match settling.stage {
-            Stage::Changed(from) => self.settle_changed(&settling, from)?,
-            Stage::Made(from) => self.settle_made(&settling, from)?,
+            Stage::Changed(from) => self.settle_changed(&settling, from),
+            Stage::Made(from) => self.settle_made(&settling, from),
             Stage::Over => {
                 self.end(&settling)?;
                 *self.settling.lock() = None;
                 return Ok(true);
             }
         };
+        let next = match next {
+            // The version was absorbed in the midst of a look: the next call begins with another.
+            Err(Error::Inconsistent(_)) if self.edition() != edition => return Ok(true),
+            next => next?,
+        };
         *self.settling.lock() = Some(Settling {
             stage: next,
             ..settling
         });
         Ok(true)
+    }
+
+    fn edition(&self) -> u64 {
+        self.store.meta().versions.edition()
+    }
+
+    /// Looks at a table of versions that stays as it is meanwhile: begins anew where it was changed.
+    fn of_one_table<R>(&self, look: impl Fn() -> Result<R>) -> Result<R> {
+        for _ in 0..LOOKS_MAX {
+            let edition = self.edition();
+            let found = look();
+            if self.edition() == edition {
+                return found;
+            }
+        }
+        look()
+    }
+
+    /// The number that the next snapshot gets. Only who takes it one at a time may ask.
+    pub(crate) fn next_id(&self) -> Result<SubvolumeId> {
+        let last = *self.last_given.lock();
+        free_id(&self.store.meta().versions.edit(), last)
     }
 
     /// What is settled, from where it was left, or anew.
@@ -407,6 +436,10 @@ impl Snapshots {
 
     /// Inodes that may differ between two subvolumes, by number.
     pub(crate) fn changes_between(&self, from: SubvolumeId, to: SubvolumeId) -> Result<Vec<Ino>> {
+        self.of_one_table(|| self.changes_in_table(from, to))
+    }
+
+    fn changes_in_table(&self, from: SubvolumeId, to: SubvolumeId) -> Result<Vec<Ino>> {
         let mut inos = BTreeSet::new();
         let apart = self.store.meta().versions.apart(from, to)?;
         for number in apart {
@@ -444,6 +477,10 @@ impl Snapshots {
 
     /// What is freed when a snapshot alone is deleted.
     pub(crate) fn space(&self, id: SubvolumeId) -> Result<PackUnits> {
+        self.of_one_table(|| self.space_in_table(id))
+    }
+
+    fn space_in_table(&self, id: SubvolumeId) -> Result<PackUnits> {
         let (version, child) = {
             let meta = self.store.meta();
             let all = meta.versions.subvolumes();

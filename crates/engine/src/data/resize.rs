@@ -501,12 +501,21 @@ impl FileData {
         Ok(reclaimed)
     }
 
-    /// Nothing is written to a subvolume any more, which is about to go, and nothing that was staged of it: not before what is returned is
-    /// dropped.
+    /// Nothing is staged of a subvolume before what is returned is dropped.
+    pub(crate) fn hold_subvolume(&self, subvolume: SubvolumeId) -> ClosedSubvolume<'_> {
+        self.closed.lock().insert(subvolume);
+        ClosedSubvolume(self, subvolume)
+    }
+
+    /// The same of one that is about to go. What was staged of it is written, for it may stay after all; where there is no room for that it
+    /// is given up.
     pub(crate) fn close_subvolume(&self, subvolume: SubvolumeId) -> Result<ClosedSubvolume<'_>> {
         self.store.meta().versions.scope(subvolume)?;
-        self.closed.lock().insert(subvolume);
-        let closed = ClosedSubvolume(self, subvolume);
+        let closed = self.hold_subvolume(subvolume);
+        match self.commit_all(subvolume) {
+            Ok(()) | Err(Error::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
         for ino in self.files.all() {
             if ino.subvolume() == subvolume {
                 self.drop_staged(ino);
@@ -575,7 +584,7 @@ impl FileData {
     }
 }
 
-/// See [`FileData::close_subvolume`].
+/// See [`FileData::hold_subvolume`].
 pub(crate) struct ClosedSubvolume<'a>(&'a FileData, SubvolumeId);
 
 impl Drop for ClosedSubvolume<'_> {

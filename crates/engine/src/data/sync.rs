@@ -32,7 +32,7 @@ impl FileData {
         })
     }
 
-    fn commit_all(&self, subvolume: SubvolumeId) -> Result<()> {
+    pub(super) fn commit_all(&self, subvolume: SubvolumeId) -> Result<()> {
         self.write_back_staged();
         for ino in self.files.all() {
             if ino.subvolume() == subvolume {

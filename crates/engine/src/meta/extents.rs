@@ -205,12 +205,13 @@ const PLACES_MAX: usize = 1024;
 
 /// Some extents that a subvolume shows of the file blocks `from..to`, from the first on.
 pub(crate) fn some_shown(meta: &Meta, ino: Ino, from: u64, to: u64, limit: usize) -> Result<Look> {
-    some_that(meta, ino, from, to, limit, Scope::shows)
+    let is_shown = |extent: &Extent| !matches!(extent, Extent::Hole { .. });
+    some_that(meta, ino, from, to, limit, Scope::shows, is_shown)
 }
 
-/// The same of those that it owns, whether or not it shows them.
+/// The same of those that it owns, whether or not it shows them, and of holes that hide others.
 pub(crate) fn some_owned(meta: &Meta, ino: Ino, from: u64, to: u64, limit: usize) -> Result<Look> {
-    some_that(meta, ino, from, to, limit, Scope::owns)
+    some_that(meta, ino, from, to, limit, Scope::owns, |_| true)
 }
 
 fn some_that(
@@ -219,7 +220,8 @@ fn some_that(
     from: u64,
     to: u64,
     limit: usize,
-    counts: impl Fn(&Scope, VersionId) -> bool,
+    counts: fn(&Scope, VersionId) -> bool,
+    is_wanted: fn(&Extent) -> bool,
 ) -> Result<Look> {
     let at = meta.versions.at(ino)?;
     let (mut extents, mut places, mut next) = (Vec::new(), 0, None);
@@ -229,7 +231,7 @@ fn some_that(
         let newest = newest_first.find(|(_, (version, _))| counts(&at.scope, *version));
         if let Some(newest) = newest.map(|(newest, _)| newest) {
             let (version, extent) = group.versions.swap_remove(newest);
-            if !matches!(extent, Extent::Hole { .. }) {
+            if is_wanted(&extent) {
                 extents.push(MappedExtent {
                     block,
                     version,

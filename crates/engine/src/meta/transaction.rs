@@ -193,12 +193,13 @@ impl<'a> View<'a> {
                 return Ok(ControlFlow::Break(()));
             }
             let is_owned = at.scope.owns(key.version) && !key.is_whiteout(value);
-            if is_owned && is_wanted(key.kind) {
-                keys.push(Key::new(ino, key.kind, key.item));
+            let place = Key::new(ino, key.kind, key.item);
+            // A version that absorbed another may own several items at a place.
+            if is_owned && is_wanted(key.kind) && keys.last() != Some(&place) {
+                keys.push(place);
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        keys.dedup();
         Ok(keys)
     }
 

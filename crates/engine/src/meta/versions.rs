@@ -98,6 +98,8 @@ pub(crate) struct At {
 /// The table of subvolumes and versions.
 #[derive(Debug)]
 pub(crate) struct Versions {
+    /// How often the table was changed.
+    edition: u64,
     subvolumes: BTreeMap<SubvolumeId, Subvolume>,
     versions: BTreeMap<VersionId, Version>,
     /// Found when they are asked for.
@@ -109,6 +111,7 @@ impl Default for Versions {
     fn default() -> Versions {
         let unversioned = Arc::new(Scope::only(VersionId(0)));
         Versions {
+            edition: 0,
             subvolumes: BTreeMap::new(),
             versions: BTreeMap::new(),
             scopes: BTreeMap::from([(SubvolumeId::MAIN, OnceLock::new())]),
@@ -127,6 +130,11 @@ impl Versions {
         self.subvolumes.is_empty() && self.versions.is_empty()
     }
 
+    /// Changes with each change of the table.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition
+    }
+
     /// Items of the table.
     pub(crate) fn items(&self) -> u32 {
         (self.subvolumes.len() + self.versions.len()) as u32
@@ -140,6 +148,7 @@ impl Versions {
     /// An item of the table is put or, without a value, removed.
     pub(crate) fn change(&mut self, key: &Key, value: Option<&[u8]>) -> Result<()> {
         self.take(key, value)?;
+        self.edition += 1;
         self.forget_scopes();
         Ok(())
     }
