@@ -145,6 +145,7 @@ impl Vfs {
             return Err(Error::Exists);
         }
         self.changeable(parent)?;
+        self.check_apart_from_snapshots(parent, name)?;
         let now = self.now();
         let (ino, inode) = self.change(Intent::Grow, |tx| {
             let mut dir = directory(tx, parent)?;

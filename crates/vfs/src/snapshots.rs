@@ -115,9 +115,9 @@ impl Vfs {
             && self.volume.identity().incompatible & zone_header::SNAPSHOTS != 0
     }
 
-    /// Refuses a name that means the directory of snapshots: it stays where it is.
+    /// Refuses a name that means the directory of snapshots: it stays where it is. In a snapshot too: the main files may go back to that.
     pub(crate) fn check_apart_from_snapshots(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        if !self.is_snapshots_name(parent, name) {
+        if !self.is_snapshots_name(parent.plain(), name) {
             return Ok(());
         }
         match self.view(|view| Ok(find_entry(view, parent, name)?.present()))? {

@@ -245,6 +245,7 @@ const DATA: Dimension = Dimension {
         };
         "seek:data" Flat |w, n| done(w.vfs.seek(it(w), NONE, n * BLOCK + BLOCK, SeekTo::Data).unwrap());
         "copy_file_range" Linear |w, n| done(w.vfs.copy_file_range((it(w), NONE, 0), (w.at("copy"), NONE, 0), n * BLOCK).unwrap());
+        "share_equal" Linear |w, n| done(w.vfs.share_equal((it(w), NONE, 0), (w.at("copy"), NONE, 0), (n * BLOCK, BLOCK), true).unwrap());
         "write" Linear |w, n| {
             let all = vec![3; (n * BLOCK) as usize];
             let written = w.vfs.write(it(w), NONE, 0, &all, WriteFlags::default()).unwrap();
