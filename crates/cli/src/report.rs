@@ -102,6 +102,7 @@ impl Features {
             (zone_header::FOOTER_FEATURES, "footer-features"),
             (zone_header::FRAMES, "frames"),
             (zone_header::SHARED_BLOCKS, "shared"),
+            (zone_header::SNAPSHOTS, "snapshots"),
             (zone_header::PROPERTIES, "properties"),
         ];
         Features {

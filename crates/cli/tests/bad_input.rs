@@ -215,7 +215,8 @@ fn looking_changes_nothing() {
                 "lots",
                 "footer-features",
                 "frames",
-                "shared"
+                "shared",
+                "snapshots"
             ])
         );
         assert_eq!(info["zone_capacity_bytes"], 1 << 20);

@@ -111,6 +111,7 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
             .concat(),
         ),
         ("clone", vec![(Tells, vec!["clone", "--help"])]),
+        ("dedup", vec![(Tells, vec!["dedup", "--help"])]),
         ("snapshot", with_json(&["snapshot", "list", "img"])),
         (
             "probe",

@@ -18,6 +18,7 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
         read_inode(meta, ino).map(drop)
     };
     for op in ops {
+        check_subvolumes(meta, op)?;
         match op {
             Op::Put { key, .. } => meta.ensure(key)?,
             // An extent operation that follows may look for the item next to the removed one.
@@ -52,6 +53,17 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// An error if an operation names an inode of a subvolume that is not there.
+fn check_subvolumes(meta: &Meta, op: &Op) -> Result<()> {
+    let is_there = |ino: Ino| meta.versions.scope(ino.subvolume()).map(drop);
+    match op {
+        // Under a number for each version.
+        Op::Put { key, .. } | Op::Delete { key } if key.kind == KeyKind::CHANGES => Ok(()),
+        Op::Share(share) => is_there(share.from).and(is_there(share.to)),
+        op => op.ino().map_or(Ok(()), is_there),
+    }
 }
 
 /// Applies the operations of one record; [`ensure`] came before. An error means damage that was

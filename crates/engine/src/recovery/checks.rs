@@ -1,10 +1,10 @@
 //! What a volume and its newest footer say is checked before anything is built on it.
 
 use persimmon_device::Geometry;
-use persimmon_format::Lsn;
 use persimmon_format::footer::Footer;
 use persimmon_format::table::MatEntry;
 use persimmon_format::zone_header::VolumeIdentity;
+use persimmon_format::{Ino, Lsn};
 
 use crate::error::{Error, Result};
 use crate::log::zone::FoundZone;
@@ -14,6 +14,8 @@ use crate::options::Options;
 
 /// Counters of a volume stay far below this: one million a second for a hundred thousand years.
 const COUNTER_LIMIT: u64 = 1 << 62;
+/// Numbers of inodes that are left to be given out, at least.
+const NUMBERS_LEFT: u64 = 1 << 32;
 
 pub(super) fn check_identity(
     identity: &VolumeIdentity,
@@ -76,13 +78,13 @@ pub(super) fn check_footer(media: &Media, footer: &Footer) -> Result<()> {
         ("the last record of the checkpoint", footer.cut.0),
         ("the last record that it counted", footer.counted.0),
         ("the log block to replay from", footer.replay.sequence),
-        ("the next inode", footer.next_ino),
-        ("the end of the lot of inode numbers", footer.lot_end),
         ("the number of inodes", footer.inodes),
         ("the number of reserved blocks", footer.reserved_blocks),
         ("the write clock", footer.write_clock),
         ("the next zone's sequence", footer.next_zone_sequence),
     ])?;
+    check_inode_number("the next inode", footer.next_ino)?;
+    check_inode_number("the end of the lot of inode numbers", footer.lot_end)?;
     if footer.lot_end < footer.next_ino {
         return Err(Error::Inconsistent(format!(
             "inode numbers up to {} are handed out, of a lot that ends at {}",
@@ -116,8 +118,18 @@ pub(super) fn check_end(
             "the log's last zone",
             log_end.map_or(0, |f| f.zone.first_log_sequence),
         ),
-        ("the next inode", meta.numbers.next()),
-    ])
+    ])?;
+    check_inode_number("the next inode", meta.numbers.next())
+}
+
+/// Numbers of inodes end where those of subvolumes begin.
+fn check_inode_number(what: &str, number: u64) -> Result<()> {
+    if number >= Ino::END - NUMBERS_LEFT {
+        return Err(Error::Inconsistent(format!(
+            "{what} is {number}, which no volume reaches"
+        )));
+    }
+    Ok(())
 }
 
 /// What is counted up from here on must have room: a number that cannot be is damage.

@@ -173,6 +173,10 @@ fn ensure(media: &Media, target: &ReplayTarget<'_>, meta: &mut Meta, ops: &[Op])
         let id = match apply::ensure(meta, ops) {
             Ok(()) => return Ok(true),
             Err(Error::PageMissing(id)) => id,
+            Err(Error::NoSuchSnapshot) => {
+                let what = "a record changes an inode of a subvolume that is not there";
+                return Err(Error::Inconsistent(what.into()));
+            }
             Err(error) => return Err(error),
         };
         if !fetch_if_there(media, target, meta, id)? {
