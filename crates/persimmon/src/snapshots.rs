@@ -82,7 +82,7 @@ impl Filesystem {
     /// a snapshot with that name. The snapshot itself and all others stay. Nobody may use the volume meanwhile.
     ///
     /// # Errors
-    /// There is no such snapshot, or one with the name `keep`; as [`Filesystem::open_with`].
+    /// There is no such snapshot, or one with the name `keep`; as [`Filesystem::open`].
     pub fn roll_back(
         path: impl AsRef<Path>,
         name: impl AsRef<OsStr>,
