@@ -43,6 +43,7 @@ mod volume;
 mod zones;
 
 pub use data::{CloneRange, CloneWhen, Cloned, InoMap, Seek};
+pub use data::{StoredContent, StoredLook, StoredPiece};
 pub use empty::RebuildStart;
 pub use error::{Error, Result};
 pub use fair_lock::{FairGuard, FairLock};

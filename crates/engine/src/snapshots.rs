@@ -1,14 +1,14 @@
 //! Snapshots: taking and deleting them changes the table of versions alone, in one record. What deleted ones alone held is removed later,
 //! a record at a time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{SHARED, Timestamp};
 use persimmon_format::packed::{FrameTally, PackUnits};
 use persimmon_format::record::Op;
-use persimmon_format::version::{Subvolume, Version, is_snapshot_name};
+use persimmon_format::version::{Changes, Subvolume, Version, is_snapshot_name};
 use persimmon_format::{Ino, Key, KeyKind, SubvolumeId, VersionId};
 use persimmon_sync::{Arc, Mutex};
 
@@ -273,6 +273,11 @@ impl Snapshots {
 
     /// The first entry of what a version, and those that it absorbed, are known to have changed.
     fn next_entry(&self, number: VersionId, from: Bound<Key>) -> Result<Option<Key>> {
+        Ok(self.next_changes(number, from)?.map(|(entry, _)| entry))
+    }
+
+    /// The same with what is known there.
+    fn next_changes(&self, number: VersionId, from: Bound<Key>) -> Result<Option<(Key, Changes)>> {
         self.store.view(|view| {
             let owned = view.find(|meta| {
                 let at = meta.versions.at_version(Key::GLOBAL, number)?;
@@ -290,8 +295,9 @@ impl Snapshots {
                     found = (key <= end).then_some(key);
                     Ok(std::ops::ControlFlow::Break(()))
                 })?;
-                if found.is_some() {
-                    return Ok(found);
+                if let Some(entry) = found {
+                    let known = view.find(|meta| changes::known(meta, &entry))?;
+                    return Ok(Some((entry, known)));
                 }
             }
             Ok(None)
@@ -440,21 +446,42 @@ impl Snapshots {
     }
 
     fn changes_in_table(&self, from: SubvolumeId, to: SubvolumeId) -> Result<Vec<Ino>> {
-        let mut inos = BTreeSet::new();
-        let apart = self.store.meta().versions.apart(from, to)?;
-        for number in apart {
+        Ok(self.parts_in_table(from, to)?.into_keys().collect())
+    }
+
+    /// The same with what may differ of each.
+    pub(crate) fn changed_parts(
+        &self,
+        from: SubvolumeId,
+        to: SubvolumeId,
+    ) -> Result<BTreeMap<Ino, Changes>> {
+        self.of_one_table(|| self.parts_in_table(from, to))
+    }
+
+    fn parts_in_table(&self, from: SubvolumeId, to: SubvolumeId) -> Result<BTreeMap<Ino, Changes>> {
+        let mut parts: BTreeMap<Ino, Changes> = BTreeMap::new();
+        let (apart, is_settled) = {
+            let meta = self.store.meta();
+            let apart = meta.versions.apart(from, to)?;
+            (apart, meta.versions.unsettled().is_none())
+        };
+        // What is settled meanwhile goes from one key to another, once: two looks see it at one of them.
+        let looks = if is_settled { 1 } else { 2 };
+        let each = (0..looks).flat_map(|_| &apart);
+        for number in each.copied() {
             let mut from = Bound::Unbounded;
-            while let Some(entry) = self.next_entry(number, from)? {
+            while let Some((entry, known)) = self.next_changes(number, from)? {
                 if entry.item != 0 {
-                    inos.insert(Ino(entry.item));
+                    let all = parts.entry(Ino(entry.item)).or_default();
+                    known.ranges().iter().for_each(|range| all.add(*range));
                 }
                 from = Bound::Excluded(entry);
             }
             self.each_made(number, |ino| {
-                inos.insert(ino);
+                parts.entry(ino).or_default();
             })?;
         }
-        Ok(inos.into_iter().collect())
+        Ok(parts)
     }
 
     /// Inodes that were made in a version.

@@ -90,6 +90,7 @@ mod path;
 mod properties;
 mod reads;
 mod snapshots;
+mod streams;
 mod volume;
 
 /// Devices that a volume can be on: for [`Filesystem::create_on`] and [`Filesystem::open_on`], and for programs that bring one of
@@ -108,6 +109,13 @@ pub mod device {
 /// The operations by inode number, without paths: what [`Filesystem::vfs`] has.
 pub mod vfs {
     pub use persimmon_vfs::*;
+}
+
+/// Snapshots as streams: what [`Filesystem::send_snapshot`] and [`Filesystem::receive_snapshot`] are made of, for other places to receive into
+/// ([`Directory`](stream::Directory)), and for streams that go on ([`resume_token`](stream::resume_token)).
+pub mod stream {
+    pub use crate::streams::{VolumeSource, VolumeTarget};
+    pub use persimmon_stream::*;
 }
 
 pub use all_cores::AllCores;

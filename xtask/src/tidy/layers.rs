@@ -14,7 +14,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ("device", &["sync", "format"]),
     ("engine", &["sync", "format", "device"]),
     ("vfs", &["sync", "format", "device", "engine"]),
-    ("persimmon", &["sync", "format", "device", "engine", "vfs"]),
+    // Streams of snapshots: what is sent and received is behind traits, which the library has for volumes.
+    ("stream", &["format"]),
+    (
+        "persimmon",
+        &["sync", "format", "device", "engine", "vfs", "stream"],
+    ),
     ("capi", &["sync", "persimmon"]),
     ("inspect", &["format", "device"]),
     ("salvage", &["format", "device", "engine", "inspect"]),

@@ -25,6 +25,7 @@ mod resize;
 mod seek;
 mod snapshot_fence;
 mod staged;
+mod stored;
 mod sync;
 mod tails;
 mod truncations;
@@ -45,6 +46,7 @@ use journal_inline::Compressibility;
 use read_cache::ReadCache;
 pub use seek::Seek;
 use snapshot_fence::SnapshotFence;
+pub use stored::{StoredContent, StoredLook, StoredPiece};
 use tails::Tails;
 use truncations::Truncations;
 

@@ -1,10 +1,13 @@
 //! Snapshots: taking them, and what there is of them.
 
+use std::collections::BTreeMap;
+
 use persimmon_format::inode::Timestamp;
-use persimmon_format::version::Subvolume;
+use persimmon_format::version::{Changes, Subvolume};
 use persimmon_format::{Ino, Key, SubvolumeId};
 
 use super::Volume;
+use crate::data::StoredLook;
 use crate::engine::Engine;
 use crate::error::Result;
 
@@ -112,6 +115,27 @@ impl Snapshots<'_> {
     /// Inodes that may differ between two subvolumes, by their numbers, without a subvolume: each that does is among them.
     pub fn changes(&self, from: SubvolumeId, to: SubvolumeId) -> Result<Vec<Ino>> {
         self.engine.snapshots.changes_between(from, to)
+    }
+
+    /// The same with what may differ of each, beside the inode itself; nothing is said of one that is in one of the two alone. Takes memory
+    /// for each inode that changed.
+    pub fn changed_parts(
+        &self,
+        from: SubvolumeId,
+        to: SubvolumeId,
+    ) -> Result<BTreeMap<Ino, Changes>> {
+        self.engine.snapshots.changed_parts(from, to)
+    }
+
+    /// What a file has in the file blocks of a range as it is stored, a bounded piece of it: all its data, or what is not the same in
+    /// another subvolume, by where it lies.
+    pub fn stored(
+        &self,
+        base: Option<SubvolumeId>,
+        ino: Ino,
+        blocks: (u64, u64),
+    ) -> Result<StoredLook> {
+        self.engine.data.stored(base, ino, blocks)
     }
 
     /// Bytes on the device that are freed when this snapshot alone is deleted.

@@ -1,0 +1,856 @@
+//! The receiver. What it does can be done again: after a crash the tree may be ahead of what is remembered, by some of the records behind the
+//! last position that is, in their order. Each stage does things that leave a mark of their own (a name is gone, a directory is put aside under
+//! its number), and between stages everything is made durable, so a record that was carried out before is seen to have been.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+
+use persimmon_format::{BLOCK_SIZE, shown};
+
+use crate::STATE_DIRECTORY;
+use crate::error::ReceiveError;
+use crate::frames::FrameReader;
+use crate::index::{FILE_BYTES_MAX, Index, Known, decode_journal, encode_journal};
+use crate::state::{LATE_MAX, State};
+use crate::target::{Node, Target};
+use crate::wire::{Cursor, Header, Kind, Origin, Position, ROOT, Record};
+
+type Result<T> = std::result::Result<T, ReceiveError>;
+
+/// What was received is made durable, and remembered, after so many records, bytes of content, or files of the index. A receiver that goes on
+/// after a crash counts the same way, and so knows which records may have been carried out before.
+const RECORDS_MAX: u64 = 16 << 10;
+const BYTES_MAX: u64 = 64 << 20;
+const DIRTY_MAX: usize = 1024;
+/// Open directories.
+const DIRECTORIES_MAX: usize = 128;
+/// Deepest directory.
+const DEPTH_MAX: usize = 1 << 16;
+
+const STATE: &[u8] = b"state";
+const JOURNAL: &[u8] = b"journal";
+const JOURNAL_NEW: &[u8] = b"journal.new";
+const ASIDE: &[u8] = b"aside";
+
+/// Something that the target cannot have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Where.
+    pub path: String,
+    /// What, and what the system says.
+    pub what: String,
+}
+
+/// What was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// What it is of.
+    pub origin: Origin,
+    /// Records, those before a resumption among them.
+    pub records: u64,
+    /// Bytes of file content, those before a resumption among them.
+    pub content_bytes: u64,
+    /// Bytes of the stream, this time.
+    pub stream_bytes: u64,
+    /// What the target cannot have.
+    pub warnings: u64,
+}
+
+/// What a receiver is told on the way, and tells.
+pub trait Watch {
+    /// Something is not there as it should be.
+    fn warn(&mut self, warning: Warning);
+    /// So many bytes of the stream, and of content, have come.
+    fn progress(&mut self, stream_bytes: u64, content_bytes: u64);
+}
+
+/// Nobody looks.
+impl Watch for () {
+    fn warn(&mut self, _: Warning) {}
+    fn progress(&mut self, _: u64, _: u64) {}
+}
+
+/// Brings a stream into a target.
+///
+/// # Errors
+/// What the stream says before an error is in the target, and remembered up to some point of it: [`resume_token`] tells how to go on. A
+/// stream that does not belong there changes nothing.
+pub fn receive<T: Target>(
+    input: impl Read,
+    target: &mut T,
+    watch: &mut dyn Watch,
+) -> Result<Received> {
+    let frames = FrameReader::new(input)?;
+    let mut own = Own::open(target, false)?;
+    let before = match &mut own {
+        Some(own) => own.state(target)?,
+        None => None,
+    };
+    let top = target.root().map_err(of_target("opening", b"."))?;
+    let header = frames.header();
+    match (&before, &header.origin.base) {
+        (None, None) if header.resumed.is_none() => {
+            let names = target.list(&top, 2).map_err(of_target("listing", b"."))?;
+            if names.iter().any(|name| name != STATE_DIRECTORY) {
+                return Err(ReceiveError::NotEmpty);
+            }
+        }
+        _ => check_fits(before.as_ref(), header)?,
+    }
+    let own = match own {
+        Some(own) => own,
+        None => Own::open(target, true)?.ok_or(ReceiveError::State("directory"))?,
+    };
+    // What was carried out before may be carried out again.
+    let was_begun = before.as_ref().is_some_and(|state| !state.is_complete);
+    let state = match before {
+        Some(state) if was_begun => state,
+        _ => State {
+            is_complete: false,
+            origin: header.origin.clone(),
+            position: frames.position(Cursor::default()),
+            late: Vec::new(),
+        },
+    };
+    let mut receiver = Receiver {
+        target,
+        own,
+        top,
+        state,
+        index: Index::default(),
+        directories: HashMap::new(),
+        file: None,
+        is_repeating: was_begun,
+        records: 0,
+        bytes: 0,
+        sequence: 0,
+        warnings: 0,
+        watch,
+    };
+    if !was_begun {
+        receiver.save()?;
+    }
+    receiver.run(frames)
+}
+
+/// What was received last, if anything was.
+pub fn state_of<T: Target>(target: &mut T) -> Result<Option<State>> {
+    match Own::open(target, false)? {
+        Some(mut own) => own.state(target),
+        None => Ok(None),
+    }
+}
+
+/// What `persimmon send --resume` goes on with.
+///
+/// # Errors
+/// [`ReceiveError::NothingBegun`].
+pub fn resume_token<T: Target>(target: &mut T) -> Result<String> {
+    let state = state_of(target)?.ok_or(ReceiveError::NothingBegun)?;
+    state.token().ok_or(ReceiveError::NothingBegun)
+}
+
+/// Refuses a stream that does not go on with what there is.
+fn check_fits(before: Option<&State>, header: &Header) -> Result<()> {
+    let origin = &header.origin;
+    let Some(before) = before else {
+        return Err(match (&header.resumed, &origin.base) {
+            (None, Some(base)) => ReceiveError::NoBase { base: base.clone() },
+            _ => ReceiveError::NothingBegun,
+        });
+    };
+    if before.origin.volume != origin.volume {
+        return Err(ReceiveError::OtherVolume);
+    }
+    if before.is_complete {
+        return match (&header.resumed, &origin.base) {
+            (Some(_), _) => Err(ReceiveError::NothingBegun),
+            (None, None) => Err(ReceiveError::NotEmpty),
+            (None, Some(base)) if base.is_same(&before.origin.snapshot) => Ok(()),
+            (None, Some(base)) => Err(ReceiveError::OtherBase {
+                base: base.clone(),
+                found: before.origin.snapshot.clone(),
+            }),
+        };
+    }
+    if !before.origin.is_same(origin) {
+        return Err(ReceiveError::Incomplete(before.origin.snapshot.clone()));
+    }
+    match &header.resumed {
+        Some(position) if *position == before.position => Ok(()),
+        Some(_) => Err(ReceiveError::OtherPosition),
+        None if before.position.sequence == 0 => Ok(()),
+        None => Err(ReceiveError::Incomplete(before.origin.snapshot.clone())),
+    }
+}
+
+fn of_target(what: &'static str, path: &[u8]) -> impl FnOnce(io::Error) -> ReceiveError {
+    let path = shown(path).to_string();
+    move |source| ReceiveError::Target { what, path, source }
+}
+
+fn is(error: &io::Error, code: i32) -> bool {
+    error.raw_os_error() == Some(code)
+}
+
+/// The receiver's own directory.
+struct Own<T: Target> {
+    dir: T::Dir,
+    /// What has no name at the moment.
+    aside: T::Dir,
+}
+
+impl<T: Target> Own<T> {
+    fn open(target: &mut T, make: bool) -> Result<Option<Own<T>>> {
+        let failed = || of_target("opening", STATE_DIRECTORY);
+        let root = target.root().map_err(failed())?;
+        let dir = match target.open_dir(&root, STATE_DIRECTORY) {
+            Ok(dir) => dir,
+            Err(error) if is(&error, libc::ENOENT) && !make => return Ok(None),
+            Err(error) if is(&error, libc::ENOENT) => {
+                let made = target.make(&root, STATE_DIRECTORY, Node::Directory);
+                made.map_err(of_target("making", STATE_DIRECTORY))?;
+                target.open_dir(&root, STATE_DIRECTORY).map_err(failed())?
+            }
+            Err(error) => return Err(failed()(error)),
+        };
+        let aside = match target.open_dir(&dir, ASIDE) {
+            Err(error) if is(&error, libc::ENOENT) => {
+                let made = target.make(&dir, ASIDE, Node::Directory);
+                made.and_then(|()| target.open_dir(&dir, ASIDE))
+            }
+            opened => opened,
+        };
+        let aside = aside.map_err(failed())?;
+        Ok(Some(Own { dir, aside }))
+    }
+
+    fn load(&self, target: &mut T, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let read = target.read_whole(&self.dir, name, FILE_BYTES_MAX);
+        read.map_err(of_target("reading", STATE_DIRECTORY))
+    }
+
+    /// What is remembered; what a crash left in the journal is brought in.
+    fn state(&mut self, target: &mut T) -> Result<Option<State>> {
+        if let Some(journal) = self.load(target, JOURNAL)? {
+            for (name, content) in decode_journal(&journal)? {
+                let written = target.write_whole(&self.dir, &name, &content);
+                written.map_err(of_target("writing", STATE_DIRECTORY))?;
+            }
+        }
+        let state = self.load(target, STATE)?;
+        state.map(|bytes| State::decode(&bytes)).transpose()
+    }
+}
+
+struct Receiver<'t, T: Target> {
+    target: &'t mut T,
+    own: Own<T>,
+    top: T::Dir,
+    state: State,
+    index: Index,
+    directories: HashMap<u64, T::Dir>,
+    /// The file that is written.
+    file: Option<(u64, T::File)>,
+    /// A record may have been carried out before.
+    is_repeating: bool,
+    /// Since everything was durable.
+    records: u64,
+    bytes: u64,
+    sequence: u64,
+    warnings: u64,
+    watch: &'t mut dyn Watch,
+}
+
+impl<T: Target> Receiver<'_, T> {
+    fn run<R: Read>(mut self, mut frames: FrameReader<R>) -> Result<Received> {
+        loop {
+            self.sequence = frames.position(Cursor::default()).sequence;
+            let record = frames.next()?.ok_or(ReceiveError::Cut)?;
+            let content_bytes = record.content_bytes();
+            match record {
+                Record::Mark { is_barrier, cursor } => {
+                    let position = frames.position(cursor);
+                    self.mark(is_barrier, position)?;
+                    self.watch.progress(frames.bytes(), position.content_bytes);
+                }
+                Record::End { .. } => {
+                    self.end(frames.position(Cursor::default()))?;
+                    let position = self.state.position;
+                    return Ok(Received {
+                        origin: self.state.origin,
+                        // The end record does not count itself.
+                        records: position.sequence.saturating_sub(1),
+                        content_bytes: position.content_bytes,
+                        stream_bytes: frames.bytes(),
+                        warnings: self.warnings,
+                    });
+                }
+                record => {
+                    self.apply(record)?;
+                    self.records += 1;
+                    self.bytes += content_bytes;
+                }
+            }
+        }
+    }
+
+    fn mark(&mut self, is_barrier: bool, position: Position) -> Result<()> {
+        let is_due = self.records >= RECORDS_MAX
+            || self.bytes >= BYTES_MAX
+            || self.index.dirty() >= DIRTY_MAX;
+        if self.records > 0 && (is_barrier || is_due) {
+            self.state.position = position;
+            self.save()?;
+            self.is_repeating = false;
+        }
+        Ok(())
+    }
+
+    /// Makes all durable, and then what is remembered of it.
+    fn save(&mut self) -> Result<()> {
+        let failed = || of_target("saving the state in", STATE_DIRECTORY);
+        self.file = None;
+        self.target.sync().map_err(of_target("syncing", b"."))?;
+        let mut files = self.index.changed();
+        files.push(("state".into(), self.state.encode()));
+        let journal = encode_journal(&files);
+        let (target, dir) = (&mut *self.target, &self.own.dir);
+        target
+            .write_whole(dir, JOURNAL_NEW, &journal)
+            .map_err(failed())?;
+        // Its content before its name.
+        target.sync().map_err(failed())?;
+        target
+            .replace(dir, JOURNAL_NEW, JOURNAL)
+            .map_err(failed())?;
+        target.sync().map_err(failed())?;
+        // Until the next journal all of this is in the one that is there.
+        for (name, content) in &files {
+            let written = target.write_whole(dir, name.as_bytes(), content);
+            written.map_err(failed())?;
+        }
+        self.index.saved();
+        (self.records, self.bytes) = (0, 0);
+        Ok(())
+    }
+
+    fn end(&mut self, position: Position) -> Result<()> {
+        let left = self.target.list(&self.own.aside, 1);
+        if !left.map_err(of_target("listing", ASIDE))?.is_empty() {
+            return Err(self.inconsistent("something was left without a name"));
+        }
+        let mut late: Vec<(usize, u64, u32)> = Vec::new();
+        for (ino, mode) in std::mem::take(&mut self.state.late) {
+            late.push((
+                self.path(ino).iter().filter(|b| **b == b'/').count(),
+                ino,
+                mode,
+            ));
+        }
+        // Those above others last: then there is still a way to these.
+        late.sort_by(|a, b| b.cmp(a));
+        for (_, ino, mode) in late {
+            let (dir, name) = self.place(ino)?;
+            let set = self.target.set_mode(&dir, &name, mode);
+            self.soften(ino, "permissions", set)?;
+        }
+        self.state.position = position;
+        self.state.is_complete = true;
+        self.save()
+    }
+
+    fn inconsistent(&self, what: &'static str) -> ReceiveError {
+        ReceiveError::Inconsistent {
+            sequence: self.sequence,
+            what,
+        }
+    }
+
+    fn known(&mut self, ino: u64) -> Result<Option<&Known>> {
+        let (target, own) = (&mut *self.target, &self.own);
+        self.index
+            .get(ino, &mut |name| own.load(target, name.as_bytes()))
+    }
+
+    fn set_known(&mut self, ino: u64, known: Option<Known>) -> Result<()> {
+        let (target, own) = (&mut *self.target, &self.own);
+        let load = &mut |name: &str| own.load(target, name.as_bytes());
+        self.index.set(ino, known, load)
+    }
+
+    /// What must be known of an inode.
+    fn need(&mut self, ino: u64) -> Result<Known> {
+        let known = self.known(ino)?.cloned();
+        known.ok_or_else(|| self.inconsistent("an inode that was never sent"))
+    }
+
+    /// A path for people.
+    fn path(&mut self, ino: u64) -> Vec<u8> {
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        let mut at = ino;
+        while at != ROOT && parts.len() < DEPTH_MAX {
+            let Ok(Some(known)) = self.known(at) else {
+                break;
+            };
+            match known.names.first() {
+                Some((dir, name)) => {
+                    let (dir, name) = (*dir, name.clone());
+                    parts.push(name);
+                    at = dir;
+                }
+                None => break,
+            }
+        }
+        parts.reverse();
+        parts.join(&b"/"[..])
+    }
+
+    fn path_of_name(&mut self, dir: u64, name: &[u8]) -> Vec<u8> {
+        let mut path = self.path(dir);
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        path
+    }
+
+    fn changed(&mut self, path: &[u8], what: &'static str) -> ReceiveError {
+        ReceiveError::Changed {
+            path: shown(path).to_string(),
+            what,
+        }
+    }
+
+    /// An error at a path: what should be there, or should not, is not as it was left.
+    fn failed(&mut self, what: &'static str, path: &[u8], error: io::Error) -> ReceiveError {
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => self.changed(path, "it is missing"),
+            Some(libc::EEXIST) => self.changed(path, "something new is there"),
+            Some(libc::ENOTEMPTY) => self.changed(path, "something new is in it"),
+            Some(libc::ENOTDIR | libc::ELOOP | libc::EISDIR) => {
+                self.changed(path, "it is something else")
+            }
+            _ => of_target(what, path)(error),
+        }
+    }
+
+    fn failed_at(&mut self, what: &'static str, ino: u64, error: io::Error) -> ReceiveError {
+        let path = self.path(ino);
+        self.failed(what, &path, error)
+    }
+
+    /// Opens a directory: down from the nearest one above that is open, one name at a time.
+    fn open_dir(&mut self, ino: u64) -> Result<T::Dir> {
+        let mut down = Vec::new();
+        let mut at = ino;
+        let mut dir = loop {
+            if at == ROOT {
+                break self.top.clone();
+            }
+            if let Some(dir) = self.directories.get(&at) {
+                break dir.clone();
+            }
+            let known = self.need(at)?;
+            if known.kind != Kind::Directory {
+                return Err(self.inconsistent("a name in what is no directory"));
+            }
+            if down.len() >= DEPTH_MAX {
+                return Err(self.inconsistent("a directory in itself"));
+            }
+            match known.names.into_iter().next() {
+                Some((above, name)) => {
+                    down.push((at, name));
+                    at = above;
+                }
+                None => {
+                    let name = at.to_string().into_bytes();
+                    let opened = self.target.open_dir(&self.own.aside, &name);
+                    let dir = opened.map_err(|error| self.failed_at("opening", at, error))?;
+                    self.keep(at, dir.clone());
+                    break dir;
+                }
+            }
+        };
+        while let Some((ino, name)) = down.pop() {
+            dir = match self.target.open_dir(&dir, &name) {
+                Ok(dir) => dir,
+                Err(error) => return Err(self.failed_at("opening", ino, error)),
+            };
+            self.keep(ino, dir.clone());
+        }
+        Ok(dir)
+    }
+
+    fn keep(&mut self, ino: u64, dir: T::Dir) {
+        if self.directories.len() >= DIRECTORIES_MAX {
+            self.directories.clear();
+        }
+        self.directories.insert(ino, dir);
+    }
+
+    /// Where an inode is.
+    fn place(&mut self, ino: u64) -> Result<(T::Dir, Vec<u8>)> {
+        if ino == ROOT {
+            return Ok((self.top.clone(), Vec::new()));
+        }
+        let known = self.need(ino)?;
+        match known.names.into_iter().next() {
+            Some((dir, name)) => Ok((self.open_dir(dir)?, name)),
+            None => Ok((self.own.aside.clone(), ino.to_string().into_bytes())),
+        }
+    }
+
+    fn apply(&mut self, record: Record) -> Result<()> {
+        match record {
+            Record::Remove {
+                dir,
+                ino,
+                is_gone,
+                name,
+            } => self.remove(dir, ino, is_gone, &name),
+            Record::RemoveDirectory { ino } => self.remove_directory(ino),
+            Record::MakeDirectory { ino } => self.make_directory(ino),
+            Record::Name {
+                dir,
+                ino,
+                kind,
+                rdev,
+                name,
+                target,
+            } => {
+                let node = match kind {
+                    Kind::Directory => Node::Directory,
+                    Kind::Regular => Node::Regular,
+                    Kind::Symlink => Node::Symlink(&target),
+                    kind => Node::Special(kind, rdev),
+                };
+                self.name(dir, ino, kind, node, &name)
+            }
+            Record::Plain { ino, block, bytes } => self.write(ino, block, &bytes),
+            Record::Frame {
+                ino,
+                block,
+                codec,
+                frame_blocks,
+                skip,
+                blocks,
+                bytes,
+            } => {
+                let whole = codec.decompress(&bytes, frame_blocks.into());
+                let from = usize::from(skip) * BLOCK_SIZE;
+                let len = usize::from(blocks) * BLOCK_SIZE;
+                let part = whole
+                    .as_deref()
+                    .and_then(|whole| whole.get(from..from + len));
+                let part = part.ok_or_else(|| self.inconsistent("a malformed frame"))?;
+                self.write(ino, block, part)
+            }
+            Record::Hole { ino, block, blocks } => {
+                let (offset, len) = (bytes_of(block), bytes_of(blocks));
+                self.of_file(ino, "writing", |target, file| {
+                    target.punch(file, offset, len)
+                })
+            }
+            Record::Size { ino, size } => {
+                self.of_file(ino, "resizing", |target, file| target.set_size(file, size))
+            }
+            Record::Owner { ino, uid, gid } => self.of_inode(ino, "owner", |target, dir, name| {
+                target.set_owner(dir, name, uid, gid)
+            }),
+            Record::SetXattr { ino, name, value } => {
+                self.of_inode(ino, &told(&name), |target, dir, at| {
+                    target.set_xattr(dir, at, &name, &value)
+                })
+            }
+            Record::RemoveXattr { ino, name } => {
+                self.of_inode(ino, &told(&name), |target, dir, at| {
+                    match target.remove_xattr(dir, at, &name) {
+                        Err(error) if is(&error, libc::ENODATA) => Ok(()),
+                        removed => removed,
+                    }
+                })
+            }
+            Record::Permissions {
+                ino,
+                mode,
+                atime,
+                mtime,
+            } => {
+                let kind = match ino {
+                    ROOT => Kind::Directory,
+                    ino => self.need(ino)?.kind,
+                };
+                let mode = self.mode_now(ino, kind, mode);
+                if kind != Kind::Symlink {
+                    self.of_inode(ino, "permissions", |target, dir, name| {
+                        target.set_mode(dir, name, mode)
+                    })?;
+                }
+                self.of_inode(ino, "times", |target, dir, name| {
+                    target.set_times(dir, name, atime, mtime)
+                })
+            }
+            Record::Mark { .. } | Record::End { .. } => Ok(()),
+        }
+    }
+
+    /// The permissions that an inode gets now: a directory that its owner cannot use gets its own at the end.
+    fn mode_now(&mut self, ino: u64, kind: Kind, mode: u32) -> u32 {
+        self.state.late.retain(|(known, _)| *known != ino);
+        let is_late = kind == Kind::Directory
+            && mode & 0o700 != 0o700
+            && !self.target.is_privileged()
+            && self.state.late.len() < LATE_MAX;
+        if is_late {
+            self.state.late.push((ino, mode));
+            return mode | 0o700;
+        }
+        mode
+    }
+
+    fn remove(&mut self, dir: u64, ino: u64, is_gone: bool, name: &[u8]) -> Result<()> {
+        let mut known = self.need(ino)?;
+        let place = known
+            .names
+            .iter()
+            .position(|(at, known)| *at == dir && known == name);
+        let Some(place) = place else {
+            return Err(self.inconsistent("a name that was never sent"));
+        };
+        known.names.remove(place);
+        let is_last = known.names.is_empty();
+        let is_put_aside = known.kind == Kind::Directory || is_last && !is_gone;
+        if !known.is_absent {
+            let removed = self.take_name(dir, ino, is_put_aside, name);
+            match removed {
+                // Before a crash.
+                Err(ReceiveError::Changed { .. }) if self.is_repeating => {}
+                removed => removed?,
+            }
+        }
+        let is_over = is_last && is_gone && known.kind != Kind::Directory;
+        self.set_known(ino, (!is_over).then_some(known))
+    }
+
+    fn take_name(&mut self, dir: u64, ino: u64, is_put_aside: bool, name: &[u8]) -> Result<()> {
+        let at = self.open_dir(dir)?;
+        let done = if is_put_aside {
+            let aside = ino.to_string().into_bytes();
+            self.target.rename((&at, name), (&self.own.aside, &aside))
+        } else {
+            self.target.unlink(&at, name)
+        };
+        done.map_err(|error| {
+            let path = self.path_of_name(dir, name);
+            self.failed("removing", &path, error)
+        })
+    }
+
+    fn remove_directory(&mut self, ino: u64) -> Result<()> {
+        let known = self.need(ino)?;
+        if known.kind != Kind::Directory || !known.names.is_empty() {
+            return Err(self.inconsistent("a directory that still has a name"));
+        }
+        self.directories.remove(&ino);
+        let name = ino.to_string().into_bytes();
+        match self.target.remove_dir(&self.own.aside, &name) {
+            Err(error) if self.is_repeating && is(&error, libc::ENOENT) => {}
+            Err(error) => return Err(self.failed("removing", &name, error)),
+            Ok(()) => {}
+        }
+        self.set_known(ino, None)
+    }
+
+    fn make_directory(&mut self, ino: u64) -> Result<()> {
+        if ino == ROOT || self.known(ino)?.is_some() {
+            return Err(self.inconsistent("a directory that is there"));
+        }
+        let name = ino.to_string().into_bytes();
+        let made = self.target.make(&self.own.aside, &name, Node::Directory);
+        match made {
+            Err(error) if self.is_repeating && is(&error, libc::EEXIST) => {}
+            Err(error) => return Err(self.failed("making", &name, error)),
+            Ok(()) => {}
+        }
+        let known = Known {
+            kind: Kind::Directory,
+            is_absent: false,
+            names: Vec::new(),
+        };
+        self.set_known(ino, Some(known))
+    }
+
+    fn name(&mut self, dir: u64, ino: u64, kind: Kind, node: Node<'_>, name: &[u8]) -> Result<()> {
+        if dir == ROOT && name == STATE_DIRECTORY {
+            return Err(ReceiveError::Reserved);
+        }
+        let before = self.known(ino)?.cloned();
+        let is_directory = kind == Kind::Directory;
+        let fits = match &before {
+            None => !is_directory && ino != ROOT,
+            Some(known) => known.kind == kind && !(is_directory && !known.names.is_empty()),
+        };
+        if !fits {
+            return Err(self.inconsistent("a name for what is something else"));
+        }
+        let mut known = before.clone().unwrap_or(Known {
+            kind,
+            is_absent: false,
+            names: Vec::new(),
+        });
+        let at = match self.open_dir(dir) {
+            // A directory above was put in its place before a crash, so this one was before.
+            Err(ReceiveError::Changed { .. }) if self.is_repeating && is_directory => None,
+            at => Some(at?),
+        };
+        let done = match (&before, &at) {
+            _ if known.is_absent => Ok(()),
+            (_, None) => self.check_placed(ino),
+            (None, Some(at)) => match self.target.make(at, name, node) {
+                Err(error) if is_refusal(&error) && matches!(node, Node::Special(..)) => {
+                    known.is_absent = true;
+                    let path = self.path_of_name(dir, name);
+                    self.warn(&path, format!("it cannot be made: {error}"));
+                    Ok(())
+                }
+                made => made,
+            },
+            (Some(before), Some(at)) => match before.names.first().cloned() {
+                None => {
+                    let aside = ino.to_string().into_bytes();
+                    let aside = (&self.own.aside, aside.as_slice());
+                    match self.target.rename(aside, (at, name)) {
+                        Err(error) if self.is_repeating && is(&error, libc::ENOENT) => {
+                            self.target.kind(at, name).map(|_| ())
+                        }
+                        placed => placed,
+                    }
+                }
+                Some((above, first)) => {
+                    let from = self.open_dir(above)?;
+                    self.target.link((&from, &first), (at, name))
+                }
+            },
+        };
+        match done {
+            Err(error) if self.is_repeating && is(&error, libc::EEXIST) => {
+                // Made, linked or placed before a crash.
+                let found = at.map(|at| self.target.kind(&at, name));
+                if !matches!(found, Some(Ok(found)) if found == kind) {
+                    let path = self.path_of_name(dir, name);
+                    return Err(self.changed(&path, "something new is there"));
+                }
+            }
+            Err(error) => {
+                let path = self.path_of_name(dir, name);
+                return Err(self.failed("naming", &path, error));
+            }
+            Ok(()) => {}
+        }
+        known.names.push((dir, name.to_vec()));
+        self.set_known(ino, Some(known))
+    }
+
+    /// Whether a directory is not put aside any more.
+    fn check_placed(&mut self, ino: u64) -> io::Result<()> {
+        let name = ino.to_string().into_bytes();
+        match self.target.kind(&self.own.aside, &name) {
+            Err(error) if is(&error, libc::ENOENT) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Err(io::Error::from_raw_os_error(libc::ENOENT)),
+        }
+    }
+
+    fn write(&mut self, ino: u64, block: u64, bytes: &[u8]) -> Result<()> {
+        let offset = bytes_of(block);
+        self.of_file(ino, "writing", |target, file| {
+            target.write(file, offset, bytes)
+        })
+    }
+
+    /// Does something with an open file.
+    fn of_file(
+        &mut self,
+        ino: u64,
+        what: &'static str,
+        f: impl FnOnce(&mut T, &T::File) -> io::Result<()>,
+    ) -> Result<()> {
+        if self.file.as_ref().is_none_or(|(open, _)| *open != ino) {
+            self.file = None;
+            if ino == ROOT || self.need(ino)?.kind != Kind::Regular {
+                return Err(self.inconsistent("content of what is no file"));
+            }
+            let (dir, name) = self.place(ino)?;
+            let opened = self.target.open_file(&dir, &name);
+            let file = opened.map_err(|error| self.failed_at("opening", ino, error))?;
+            self.file = Some((ino, file));
+        }
+        let done = match &self.file {
+            Some((_, file)) => f(self.target, file),
+            None => Ok(()),
+        };
+        done.map_err(|error| self.failed_at(what, ino, error))
+    }
+
+    /// Does something with an inode that not every system can.
+    fn of_inode(
+        &mut self,
+        ino: u64,
+        what: &str,
+        f: impl FnOnce(&mut T, &T::Dir, &[u8]) -> io::Result<()>,
+    ) -> Result<()> {
+        if ino != ROOT && self.need(ino)?.is_absent {
+            return Ok(());
+        }
+        let (dir, name) = self.place(ino)?;
+        let done = f(self.target, &dir, &name);
+        self.soften(ino, what, done)
+    }
+
+    /// What the system cannot do, or does not allow, is a warning.
+    fn soften(&mut self, ino: u64, what: &str, done: io::Result<()>) -> Result<()> {
+        match done {
+            Ok(()) => Ok(()),
+            Err(error) if is_refusal(&error) => {
+                let path = self.path(ino);
+                self.warn(&path, format!("{what} cannot be set: {error}"));
+                Ok(())
+            }
+            Err(error) => Err(self.failed_at("setting attributes of", ino, error)),
+        }
+    }
+
+    fn warn(&mut self, path: &[u8], what: String) {
+        self.warnings += 1;
+        let path = match path {
+            [] => ".".to_owned(),
+            path => shown(path).to_string(),
+        };
+        self.watch.warn(Warning { path, what });
+    }
+}
+
+fn told(attribute: &[u8]) -> String {
+    format!("attribute {}", persimmon_format::shown(attribute))
+}
+
+/// A refusal that says something of this system or this user, and nothing of the stream.
+fn is_refusal(error: &io::Error) -> bool {
+    let refusals = [
+        libc::EPERM,
+        libc::EOPNOTSUPP,
+        libc::EINVAL,
+        libc::E2BIG,
+        libc::ERANGE,
+        libc::ENOSPC,
+        libc::EOVERFLOW,
+    ];
+    error
+        .raw_os_error()
+        .is_some_and(|code| refusals.contains(&code))
+}
+
+fn bytes_of(blocks: u64) -> u64 {
+    blocks.saturating_mul(BLOCK_SIZE as u64)
+}
