@@ -6,7 +6,7 @@ use persimmon::{CommitInterval, Vfs};
 use persimmon_fuse::Live;
 use tracing::error;
 
-use crate::control;
+use crate::control::{self, send::Senders};
 use crate::report::Source;
 use crate::sync::Synced;
 
@@ -18,6 +18,7 @@ pub struct Answers {
     vfs: Arc<Vfs>,
     source: Source,
     commit: Arc<CommitInterval>,
+    senders: Senders,
 }
 
 impl Answers {
@@ -27,6 +28,7 @@ impl Answers {
             vfs,
             source,
             commit,
+            senders: Senders::default(),
         }
     }
 }
@@ -55,6 +57,6 @@ impl Live for Answers {
     }
 
     fn control(&self, command: &[u8]) -> Result<Vec<u8>, String> {
-        control::carry_out(&self.vfs, &self.commit, command)
+        control::carry_out(&self.vfs, &self.commit, &self.senders, command)
     }
 }

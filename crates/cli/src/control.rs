@@ -2,6 +2,7 @@
 //! the daemon's answers. A new command is a new variant; fields that are added have defaults.
 
 pub mod clean;
+pub mod send;
 pub mod snapshots;
 pub mod trace;
 pub mod tune;
@@ -9,6 +10,7 @@ pub mod tune;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use persimmon::internal::engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, Volume};
@@ -50,6 +52,8 @@ pub enum Command {
         /// Number of the event.
         from: u64,
     },
+    /// Read a snapshot that is sent.
+    Send(send::Question),
     /// Share blocks of two files as far as they are equal.
     Dedup(Pair),
 }
@@ -200,7 +204,12 @@ impl fmt::Display for Name {
 ///
 /// # Errors
 /// Words for whoever asked.
-pub fn carry_out(vfs: &Vfs, commit: &CommitInterval, command: &[u8]) -> Result<Vec<u8>, String> {
+pub fn carry_out(
+    vfs: &Arc<Vfs>,
+    commit: &CommitInterval,
+    senders: &send::Senders,
+    command: &[u8],
+) -> Result<Vec<u8>, String> {
     let command = serde_json::from_slice(command)
         .map_err(|error| format!("this daemon does not know that command: {error}"))?;
     let volume = vfs.volume();
@@ -210,6 +219,7 @@ pub fn carry_out(vfs: &Vfs, commit: &CommitInterval, command: &[u8]) -> Result<V
         Command::Clean { free_basis_points } => clean::step(volume, free_basis_points),
         Command::Tune(changes) => tune::change(volume, commit, &changes),
         Command::Snapshots(question) => snapshots::answer(volume, question),
+        Command::Send(question) => senders.answer(vfs, question),
         Command::Trace { from } => trace::read(volume, from),
         Command::Dedup(pair) => {
             encode(&dedup::share(vfs, &pair).map_err(|error| error.to_string())?)
@@ -263,18 +273,27 @@ fn encode(value: &impl Serialize) -> Result<Vec<u8>, String> {
 /// # Errors
 /// There is none, or it says no.
 pub fn ask<T: DeserializeOwned>(dir: &Path, command: &Command) -> Result<T> {
-    let answer = call(dir, &serde_json::to_vec(command)?).map_err(|error| match error {
+    let answer = ask_bytes(dir, command)?;
+    serde_json::from_slice(&answer).map_err(|error| {
+        anyhow!(
+            "the daemon of {} gave an answer this version does not understand: {error}",
+            dir.display()
+        )
+    })
+}
+
+/// The same with the bytes of the answer.
+///
+/// # Errors
+/// There is none, or it says no.
+pub fn ask_bytes(dir: &Path, command: &Command) -> Result<Vec<u8>> {
+    let answer = call(dir, &serde_json::to_vec(command)?);
+    answer.map_err(|error| match error {
         ControlError::System(_) if is_abandoned(dir) => anyhow!("{}", abandoned(dir)),
         ControlError::NotMounted => anyhow!(
             "{} is not on a mounted Persimmon volume, or on one whose daemon is too old for this command",
             dir.display()
         ),
         error => anyhow!("{}: {error}", dir.display()),
-    })?;
-    serde_json::from_slice(&answer).map_err(|error| {
-        anyhow!(
-            "the daemon of {} gave an answer this version does not understand: {error}",
-            dir.display()
-        )
     })
 }

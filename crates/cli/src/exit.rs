@@ -42,6 +42,9 @@ pub const CLEAN_INTERRUPTED: u8 = 3;
 
 /// Some files were not copied or removed, or not with all they had; the others were.
 pub const FS_PARTIAL: u8 = 4;
+/// Received, but not with all it had, or without the snapshot.
+pub const RECEIVE_PARTIAL: u8 = 4;
+
 /// Copying or removing was stopped before its end.
 pub const FS_INTERRUPTED: u8 = 3;
 

@@ -25,9 +25,11 @@ mod picture;
 mod plot;
 mod probe;
 mod progress;
+mod receive;
 mod recover;
 mod report;
 mod scrub;
+mod send;
 mod simulate;
 mod snapshot;
 mod spec;
@@ -79,6 +81,8 @@ enum Command {
     Clone(fs::CloneCommand),
     Dedup(fs::DedupCommand),
     Snapshot(snapshot::SnapshotCommand),
+    Send(send::Send),
+    Receive(receive::Receive),
     Fs(fs::Fs),
     Probe(probe::Probe),
     Simulate(Box<simulate::Simulate>),
@@ -109,6 +113,8 @@ impl Command {
             Command::Clone(command) => command.run(),
             Command::Dedup(command) => command.run(),
             Command::Snapshot(command) => command.run(),
+            Command::Send(command) => command.run(),
+            Command::Receive(command) => command.run(),
             Command::Fs(command) => command.run(),
             Command::Probe(command) => command.run(),
             Command::Simulate(command) => command.run(),
@@ -140,6 +146,8 @@ impl Command {
             Command::Clone(_) => ("clone", exit::FAILED, exit::USAGE),
             Command::Dedup(_) => ("dedup", exit::FAILED, exit::USAGE),
             Command::Snapshot(command) => (command.name(), exit::FAILED, exit::USAGE),
+            Command::Send(_) => ("send", exit::FAILED, exit::USAGE),
+            Command::Receive(_) => ("receive", exit::FAILED, exit::USAGE),
             Command::Fs(command) => (command.name(), exit::FAILED, exit::USAGE),
             Command::Probe(_) => ("probe", exit::FAILED, exit::USAGE),
             Command::Simulate(_) => ("simulate", exit::FAILED, exit::USAGE),

@@ -19,6 +19,11 @@ impl Progress {
         Progress(bar)
     }
 
+    /// How far work is whose size nobody knows.
+    pub fn tell(&self, what: String) {
+        self.0.set_message(what);
+    }
+
     /// `done` of `total` units are through.
     pub fn advance(&self, what: String, done: u64, total: u64) {
         if self.0.length() != Some(total) {

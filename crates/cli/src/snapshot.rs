@@ -181,14 +181,14 @@ enum Place {
 }
 
 /// A mount with a directory of snapshots.
-struct Mounted {
+pub struct Mounted {
     root: PathBuf,
     directory: PathBuf,
 }
 
 impl Mounted {
     /// The mount that a directory is in. Where it is bound elsewhere the root may not be seen; then where it was mounted first serves.
-    fn of(dir: PathBuf) -> Result<Mounted> {
+    pub fn of(dir: PathBuf) -> Result<Mounted> {
         let info: Info = live::ask(&dir, "info")?;
         let name = OsStr::from_bytes(SNAPSHOTS_NAME);
         let places = info.mount_point.into_iter().chain([dir.clone()]);
@@ -383,6 +383,17 @@ impl Place {
 }
 
 impl Mounted {
+    /// Its root, or a directory of it.
+    pub fn root(&self) -> &std::path::Path {
+        &self.root
+    }
+
+    /// Takes a read-only snapshot.
+    pub fn take(self, name: &OsStr) -> Result<()> {
+        let place = Place::Live(self);
+        place.take(name, false)
+    }
+
     fn sync(&self) -> Result<()> {
         let directory = std::fs::File::open(&self.directory)?;
         Ok(directory.sync_all()?)

@@ -24,7 +24,7 @@ pub mod engine {
 /// What is on the device.
 pub mod format {
     pub use persimmon_format::version::is_snapshot_name;
-    pub use persimmon_format::{Addr, Ino, inode, shown, table, zone_header};
+    pub use persimmon_format::{Addr, Ino, checksum, inode, shown, table, zone_header};
 }
 
 pub use crate::volume::Opened;

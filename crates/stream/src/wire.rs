@@ -141,6 +141,22 @@ impl Origin {
         })
     }
 
+    /// As in a header.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.put(&mut out);
+        out
+    }
+
+    /// As read.
+    pub fn decode(bytes: &[u8]) -> Result<Origin> {
+        let mut r = Reader::new(bytes, "the origin");
+        let origin = Origin::read(&mut r)?;
+        r.end()?;
+        Ok(origin)
+    }
+
     /// Whether both are of the same snapshots.
     #[must_use]
     pub fn is_same(&self, other: &Origin) -> bool {
