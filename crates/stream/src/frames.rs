@@ -11,7 +11,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::codec::{Put, Reader};
 use crate::error::{DecodeError, ReceiveError};
-use crate::wire::{Cursor, HEAD_BYTES, Header, Origin, PLAIN_MAX, Position, Record};
+use crate::record::{PLAIN_MAX, Record};
+use crate::wire::{Cursor, HEAD_BYTES, Header, Origin, Position};
 
 /// Bytes of the fields of a record at most.
 pub const RECORD_BYTES_MAX: usize = PLAIN_MAX + 64;
@@ -155,7 +156,7 @@ impl<R: Read> FrameReader<R> {
     }
 
     /// The next record, checked; none behind the end record, whose totals were compared.
-    pub fn next(&mut self) -> Result<Option<Record>, ReceiveError> {
+    pub fn read(&mut self) -> Result<Option<Record>, ReceiveError> {
         if self.is_over {
             return Ok(None);
         }

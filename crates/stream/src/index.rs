@@ -6,6 +6,7 @@
 //! names (u32), each of them directory (u64), length (u8), name; CRC-32C of all before it (u32). File `journal`: each file name behind its
 //! length (u8), content behind its length (u32); CRC-32C.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use persimmon_format::checksum::crc_of_more;
@@ -59,17 +60,16 @@ impl Index {
         if self.shards.len() >= CACHED_MAX && !self.shards.contains_key(&number) {
             self.shards.retain(|_, shard| shard.is_dirty);
         }
-        if !self.shards.contains_key(&number) {
-            let shard = match load(&file(number))? {
+        Ok(match self.shards.entry(number) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(match load(&file(number))? {
                 None => Shard::default(),
                 Some(bytes) => {
                     let body = verified(&bytes, "index")?;
                     decode(body).map_err(|_| ReceiveError::State("index"))?
                 }
-            };
-            self.shards.insert(number, shard);
-        }
-        Ok(self.shards.entry(number).or_default())
+            }),
+        })
     }
 
     pub(crate) fn get(&mut self, ino: u64, load: Load<'_>) -> Result<Option<&Known>, ReceiveError> {
@@ -167,8 +167,11 @@ pub(crate) fn encode_journal(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
+/// Names of files, and their content.
+type Files = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// The files of a journal.
-pub(crate) fn decode_journal(bytes: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ReceiveError> {
+pub(crate) fn decode_journal(bytes: &[u8]) -> Result<Files, ReceiveError> {
     let body = verified(bytes, "journal")?;
     let mut r = Reader::new(body, "the journal");
     let mut files = Vec::new();

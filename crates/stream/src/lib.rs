@@ -8,8 +8,10 @@ mod codec;
 mod error;
 mod frames;
 mod index;
+mod own;
 mod plain;
 mod receive;
+mod record;
 mod remote;
 mod send;
 mod source;
@@ -19,16 +21,18 @@ mod wire;
 
 pub use error::{DecodeError, ReceiveError, SendError};
 pub use frames::{FrameReader, FrameWriter, RECORD_BYTES_MAX};
+pub use own::{resume_token, state_of};
 pub use plain::Directory;
-pub use receive::{Received, Warning, Watch, receive, resume_token, state_of};
+pub use receive::{Received, Warning, Watch, receive};
+pub use record::Record;
 pub use remote::{Remote, answer};
 pub use send::{SendOptions, Sent, find, send};
 pub use source::{
-    Batch, Candidate, Content, Entry, Piece, PieceContent, Side, Source, SourceError,
+    Batch, Candidate, Content, Entry, Piece, PieceContent, Side, Source, SourceError, Xattrs,
 };
 pub use state::State;
 pub use target::{Node, Target};
-pub use wire::{Attributes, Cursor, Header, Identity, Kind, Origin, Position, Record, Stage, Time};
+pub use wire::{Attributes, Cursor, Header, Identity, Kind, Origin, Position, Stage, Time};
 
 /// The directory in the root of what was received that holds what a receiver has to remember. It is not part of what was received, and is
 /// not sent.

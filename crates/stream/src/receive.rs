@@ -10,10 +10,12 @@ use persimmon_format::{BLOCK_SIZE, shown};
 use crate::STATE_DIRECTORY;
 use crate::error::ReceiveError;
 use crate::frames::FrameReader;
-use crate::index::{FILE_BYTES_MAX, Index, Known, decode_journal, encode_journal};
+use crate::index::{Index, Known, encode_journal};
+use crate::own::{ASIDE, JOURNAL, JOURNAL_NEW, Own, check_fits, is, of_target};
+use crate::record::Record;
 use crate::state::{LATE_MAX, State};
 use crate::target::{Node, Target};
-use crate::wire::{Cursor, Header, Kind, Origin, Position, ROOT, Record};
+use crate::wire::{Cursor, Kind, Origin, Position, ROOT};
 
 type Result<T> = std::result::Result<T, ReceiveError>;
 
@@ -26,11 +28,6 @@ const DIRTY_MAX: usize = 1024;
 const DIRECTORIES_MAX: usize = 128;
 /// Deepest directory.
 const DEPTH_MAX: usize = 1 << 16;
-
-const STATE: &[u8] = b"state";
-const JOURNAL: &[u8] = b"journal";
-const JOURNAL_NEW: &[u8] = b"journal.new";
-const ASIDE: &[u8] = b"aside";
 
 /// Something that the target cannot have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,116 +130,6 @@ pub fn receive<T: Target>(
     receiver.run(frames)
 }
 
-/// What was received last, if anything was.
-pub fn state_of<T: Target>(target: &mut T) -> Result<Option<State>> {
-    match Own::open(target, false)? {
-        Some(mut own) => own.state(target),
-        None => Ok(None),
-    }
-}
-
-/// What `persimmon send --resume` goes on with.
-///
-/// # Errors
-/// [`ReceiveError::NothingBegun`].
-pub fn resume_token<T: Target>(target: &mut T) -> Result<String> {
-    let state = state_of(target)?.ok_or(ReceiveError::NothingBegun)?;
-    state.token().ok_or(ReceiveError::NothingBegun)
-}
-
-/// Refuses a stream that does not go on with what there is.
-fn check_fits(before: Option<&State>, header: &Header) -> Result<()> {
-    let origin = &header.origin;
-    let Some(before) = before else {
-        return Err(match (&header.resumed, &origin.base) {
-            (None, Some(base)) => ReceiveError::NoBase { base: base.clone() },
-            _ => ReceiveError::NothingBegun,
-        });
-    };
-    if before.origin.volume != origin.volume {
-        return Err(ReceiveError::OtherVolume);
-    }
-    if before.is_complete {
-        return match (&header.resumed, &origin.base) {
-            (Some(_), _) => Err(ReceiveError::NothingBegun),
-            (None, None) => Err(ReceiveError::NotEmpty),
-            (None, Some(base)) if base.is_same(&before.origin.snapshot) => Ok(()),
-            (None, Some(base)) => Err(ReceiveError::OtherBase {
-                base: base.clone(),
-                found: before.origin.snapshot.clone(),
-            }),
-        };
-    }
-    if !before.origin.is_same(origin) {
-        return Err(ReceiveError::Incomplete(before.origin.snapshot.clone()));
-    }
-    match &header.resumed {
-        Some(position) if *position == before.position => Ok(()),
-        Some(_) => Err(ReceiveError::OtherPosition),
-        None if before.position.sequence == 0 => Ok(()),
-        None => Err(ReceiveError::Incomplete(before.origin.snapshot.clone())),
-    }
-}
-
-fn of_target(what: &'static str, path: &[u8]) -> impl FnOnce(io::Error) -> ReceiveError {
-    let path = shown(path).to_string();
-    move |source| ReceiveError::Target { what, path, source }
-}
-
-fn is(error: &io::Error, code: i32) -> bool {
-    error.raw_os_error() == Some(code)
-}
-
-/// The receiver's own directory.
-struct Own<T: Target> {
-    dir: T::Dir,
-    /// What has no name at the moment.
-    aside: T::Dir,
-}
-
-impl<T: Target> Own<T> {
-    fn open(target: &mut T, make: bool) -> Result<Option<Own<T>>> {
-        let failed = || of_target("opening", STATE_DIRECTORY);
-        let root = target.root().map_err(failed())?;
-        let dir = match target.open_dir(&root, STATE_DIRECTORY) {
-            Ok(dir) => dir,
-            Err(error) if is(&error, libc::ENOENT) && !make => return Ok(None),
-            Err(error) if is(&error, libc::ENOENT) => {
-                let made = target.make(&root, STATE_DIRECTORY, Node::Directory);
-                made.map_err(of_target("making", STATE_DIRECTORY))?;
-                target.open_dir(&root, STATE_DIRECTORY).map_err(failed())?
-            }
-            Err(error) => return Err(failed()(error)),
-        };
-        let aside = match target.open_dir(&dir, ASIDE) {
-            Err(error) if is(&error, libc::ENOENT) => {
-                let made = target.make(&dir, ASIDE, Node::Directory);
-                made.and_then(|()| target.open_dir(&dir, ASIDE))
-            }
-            opened => opened,
-        };
-        let aside = aside.map_err(failed())?;
-        Ok(Some(Own { dir, aside }))
-    }
-
-    fn load(&self, target: &mut T, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let read = target.read_whole(&self.dir, name, FILE_BYTES_MAX);
-        read.map_err(of_target("reading", STATE_DIRECTORY))
-    }
-
-    /// What is remembered; what a crash left in the journal is brought in.
-    fn state(&mut self, target: &mut T) -> Result<Option<State>> {
-        if let Some(journal) = self.load(target, JOURNAL)? {
-            for (name, content) in decode_journal(&journal)? {
-                let written = target.write_whole(&self.dir, &name, &content);
-                written.map_err(of_target("writing", STATE_DIRECTORY))?;
-            }
-        }
-        let state = self.load(target, STATE)?;
-        state.map(|bytes| State::decode(&bytes)).transpose()
-    }
-}
-
 struct Receiver<'t, T: Target> {
     target: &'t mut T,
     own: Own<T>,
@@ -266,7 +153,7 @@ impl<T: Target> Receiver<'_, T> {
     fn run<R: Read>(mut self, mut frames: FrameReader<R>) -> Result<Received> {
         loop {
             self.sequence = frames.position(Cursor::default()).sequence;
-            let record = frames.next()?.ok_or(ReceiveError::Cut)?;
+            let record = frames.read()?.ok_or(ReceiveError::Cut)?;
             let content_bytes = record.content_bytes();
             match record {
                 Record::Mark { is_barrier, cursor } => {
@@ -689,7 +576,7 @@ impl<T: Target> Receiver<'_, T> {
         let is_directory = kind == Kind::Directory;
         let fits = match &before {
             None => !is_directory && ino != ROOT,
-            Some(known) => known.kind == kind && !(is_directory && !known.names.is_empty()),
+            Some(known) => known.kind == kind && (!is_directory || known.names.is_empty()),
         };
         if !fits {
             return Err(self.inconsistent("a name for what is something else"));

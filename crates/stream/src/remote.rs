@@ -8,10 +8,11 @@ use std::io;
 
 use crate::codec::{Put, Reader};
 use crate::error::DecodeError;
+use crate::record::{codec_of, number_of};
 use crate::source::{
-    Batch, Candidate, Content, Entry, Piece, PieceContent, Side, Source, SourceError,
+    Batch, Candidate, Content, Entry, Piece, PieceContent, Side, Source, SourceError, Xattrs,
 };
-use crate::wire::{Attributes, Kind, Origin, codec_of, number_of};
+use crate::wire::{Attributes, Kind, Origin};
 
 /// Version of questions and answers.
 const VERSION: u8 = 1;
@@ -317,7 +318,7 @@ impl<F: FnMut(&[u8]) -> io::Result<Vec<u8>>> Source for Remote<F> {
         self.ask(LIST, fields, |r| batch(r, found))
     }
 
-    fn xattrs(&mut self, side: Side, ino: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>, SourceError> {
+    fn xattrs(&mut self, side: Side, ino: u64) -> Result<Xattrs, SourceError> {
         let fields = |out: &mut Vec<u8>| {
             put_side(out, side);
             out.put_u64(ino);

@@ -7,8 +7,9 @@ use std::io::Write;
 use crate::STATE_DIRECTORY;
 use crate::error::SendError;
 use crate::frames::FrameWriter;
+use crate::record::{PLAIN_MAX, Record};
 use crate::source::{Candidate, Entry, PieceContent, Side, Source, SourceError};
-use crate::wire::{Cursor, Identity, Kind, Origin, PLAIN_MAX, Position, ROOT, Record, Stage};
+use crate::wire::{Cursor, Identity, Kind, Origin, Position, ROOT, Stage};
 
 /// A stream can go on after at most so many records, or bytes.
 const MARK_RECORDS: u64 = 1024;

@@ -44,6 +44,9 @@ pub enum SourceError {
     Protocol(#[from] DecodeError),
 }
 
+/// Extended attributes: names and values.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// Some of many, and where the others begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch<T> {
@@ -148,7 +151,7 @@ pub trait Source {
     fn list(&mut self, side: Side, dir: u64, from: u64) -> Result<Batch<(u64, bool)>, SourceError>;
 
     /// Extended attributes of an inode, in the order of their names.
-    fn xattrs(&mut self, side: Side, ino: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>, SourceError>;
+    fn xattrs(&mut self, side: Side, ino: u64) -> Result<Xattrs, SourceError>;
 
     /// What a file has from a block on; beside a base, where that has the file, what may differ.
     fn content(&mut self, ino: u64, from: u64) -> Result<Content, SourceError>;

@@ -12,7 +12,7 @@ use persimmon_format::version::Changes;
 use persimmon_format::{Ino, Key, KeyKind, SubvolumeId};
 use persimmon_stream::{
     Attributes, Batch, Candidate, Content, Entry, Identity, Kind, Origin, Piece, PieceContent,
-    Side, Source, SourceError, Time, find,
+    Side, Source, SourceError, Time, Xattrs, find,
 };
 use persimmon_vfs::{Caller, Error, Vfs};
 
@@ -24,6 +24,9 @@ const BATCH: usize = 256;
 const LOOKED_AT: usize = 32 << 10;
 /// Pieces in one answer.
 const PIECES: usize = 256;
+
+/// An entry as it is stored: item, inode, type, name.
+type Stored = (u64, Ino, u8, Vec<u8>);
 
 /// One of two snapshots.
 struct End {
@@ -190,7 +193,7 @@ impl VolumeSource {
         dir: Ino,
         (first, last): (u64, u64),
         max: usize,
-    ) -> Result<Vec<(u64, Ino, u8, Vec<u8>)>> {
+    ) -> Result<Vec<Stored>> {
         let start = Key::new(dir, KeyKind::DIR_ENTRY, first);
         let end = Key::new(dir, KeyKind::DIR_ENTRY, last);
         let mut found = Vec::new();
@@ -244,11 +247,7 @@ impl VolumeSource {
     }
 
     /// What is told of an entry.
-    fn entry(
-        &self,
-        side: Side,
-        (item, ino, file_type, name): (u64, Ino, u8, Vec<u8>),
-    ) -> Result<Entry> {
+    fn entry(&self, side: Side, (item, ino, file_type, name): Stored) -> Result<Entry> {
         let kind = Kind::of_mode(u32::from(file_type) << 12).ok_or_else(|| {
             SourceError::Volume(format!(
                 "inode {ino} has no type in its directory; run `persimmon fsck`"
@@ -439,7 +438,7 @@ impl Source for VolumeSource {
         Ok(Batch { items, next })
     }
 
-    fn xattrs(&mut self, side: Side, ino: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    fn xattrs(&mut self, side: Side, ino: u64) -> Result<Xattrs> {
         let Some(ino) = self.on(side, ino) else {
             return Ok(Vec::new());
         };

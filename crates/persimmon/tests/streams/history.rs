@@ -115,8 +115,6 @@ fn acl() -> Vec<u8> {
 
 /// Does something to a volume; what cannot be done is left.
 pub fn step(fs: &Filesystem, random: &mut Random, open: &mut Vec<Handle>) {
-    let vfs = fs.vfs();
-    let root = Caller::root();
     let all = all(fs);
     let of = |kind: FileKind| -> Vec<Found> {
         all.iter()
@@ -146,10 +144,50 @@ pub fn step(fs: &Filesystem, random: &mut Random, open: &mut Vec<Handle>) {
         2 => random.below(10_000) + 1,
         _ => random.below(150 << 10) + 1,
     };
-    match random.below(100) {
-        0..10 => {
-            let _ = vfs.mkdir(&root, dir, name, 0o750);
+    let chosen = Chosen {
+        dir,
+        name,
+        any,
+        file,
+        files,
+        offset,
+        len,
+    };
+    let what = random.below(100);
+    match what {
+        10..50 => content(fs, random, what, chosen),
+        0..97 => names(fs, random, what, chosen, open),
+        97 => fs.sync().unwrap(),
+        _ => {
+            let _ = fs.vfs().volume().sync();
         }
+    }
+}
+
+/// What a step is about.
+struct Chosen {
+    dir: Ino,
+    name: &'static [u8],
+    any: Option<Found>,
+    file: Option<Found>,
+    files: Vec<Found>,
+    offset: u64,
+    len: u64,
+}
+
+/// Changes the content of a file.
+fn content(fs: &Filesystem, random: &mut Random, what: u64, chosen: Chosen) {
+    let (vfs, root) = (fs.vfs(), Caller::root());
+    let Chosen {
+        dir,
+        name,
+        file,
+        files,
+        offset,
+        len,
+        ..
+    } = chosen;
+    match what {
         10..22 => {
             if let Ok(made) = vfs.mknod(&root, dir, name, libc::S_IFREG | 0o640, 0) {
                 let bytes = random.bytes(random.clone().below(100 << 10) as usize + 1);
@@ -194,6 +232,24 @@ pub fn step(fs: &Filesystem, random: &mut Random, open: &mut Vec<Handle>) {
                 let _ =
                     vfs.copy_file_range((from.ino, Handle::NONE, offset / 4096 * 4096), to, len);
             }
+        }
+        _ => {}
+    }
+}
+
+/// Changes names and attributes.
+fn names(fs: &Filesystem, random: &mut Random, what: u64, chosen: Chosen, open: &mut Vec<Handle>) {
+    let (vfs, root) = (fs.vfs(), Caller::root());
+    let Chosen {
+        dir,
+        name,
+        any,
+        file,
+        ..
+    } = chosen;
+    match what {
+        0..10 => {
+            let _ = vfs.mkdir(&root, dir, name, 0o750);
         }
         50..53 => {
             let target = random.bytes(1 + random.clone().below(40) as usize);
@@ -297,9 +353,6 @@ pub fn step(fs: &Filesystem, random: &mut Random, open: &mut Vec<Handle>) {
                 let _ = vfs.unlink(file.dir, &file.name);
             }
         }
-        97 => fs.sync().unwrap(),
-        _ => {
-            let _ = fs.vfs().volume().sync();
-        }
+        _ => {}
     }
 }

@@ -7,7 +7,9 @@
     reason = "a test from top to bottom"
 )]
 
+mod altered;
 mod history;
+mod refused;
 mod tree;
 
 use std::ffi::OsStr;
@@ -168,22 +170,12 @@ fn history(seed: u64) -> usize {
     count as usize
 }
 
+/// `HISTORIES=10000 FIRST=1000 cargo test -p persimmon --test streams histories` runs more of them, and others.
 #[test]
-fn what_is_received_is_what_was_sent() {
-    for seed in 0..200 {
-        history(seed);
-    }
-}
-
-/// Run with `HISTORIES=10000 FIRST=1000`.
-#[test]
-#[ignore = "takes long"]
-fn many_histories() {
+fn random_histories_are_received_as_they_were_sent() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let (first, count): (u64, u64) = (
-        number("FIRST").unwrap_or(1000),
-        number("HISTORIES").unwrap_or(10_000),
-    );
+    let first: u64 = number("FIRST").unwrap_or(0);
+    let count: u64 = number("HISTORIES").unwrap_or(200);
     let mut snapshots = 0;
     for seed in first..first + count {
         snapshots += history(seed);
