@@ -26,6 +26,7 @@ pub mod scenario;
 pub mod scrub;
 pub mod snapshot;
 pub mod snapshots;
+pub mod streams;
 pub mod sys;
 pub mod two_devices;
 pub mod unmounted;
