@@ -154,15 +154,14 @@ fn checksum(answer: &[u8]) -> u32 {
     persimmon::internal::format::checksum::data_block(answer)
 }
 
+/// Takes a question to the daemon.
+pub type Ask = Box<dyn FnMut(&[u8]) -> io::Result<Vec<u8>>>;
+
 /// The command's side: a source that the daemon behind `dir` reads.
 ///
 /// # Errors
 /// There are no such snapshots, or no such daemon.
-pub fn source(
-    dir: &Path,
-    name: &[u8],
-    from: Option<&[u8]>,
-) -> Result<Remote<impl FnMut(&[u8]) -> io::Result<Vec<u8>> + use<>>> {
+pub fn source(dir: &Path, name: &[u8], from: Option<&[u8]>) -> Result<Remote<Ask>> {
     let question = Question::Find {
         name: Name::new(name),
         from: from.map(Name::new),
@@ -170,8 +169,8 @@ pub fn source(
     let origin: Vec<u8> = ask(dir, &Command::Send(question))?;
     let origin = Origin::decode(&origin).map_err(|error| anyhow!("{}: {error}", dir.display()))?;
     let (dir, named) = (dir.to_owned(), origin.encode());
-    let read = move |question: &[u8]| read(&dir, &named, question);
-    Ok(Remote::new(origin, read))
+    let ask: Ask = Box::new(move |question| read(&dir, &named, question));
+    Ok(Remote::new(origin, ask))
 }
 
 /// All pieces of an answer.
