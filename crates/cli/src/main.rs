@@ -25,6 +25,7 @@ mod picture;
 mod plot;
 mod probe;
 mod progress;
+mod quota;
 mod recover;
 mod report;
 mod scrub;
@@ -79,6 +80,7 @@ enum Command {
     Clone(fs::CloneCommand),
     Dedup(fs::DedupCommand),
     Snapshot(snapshot::SnapshotCommand),
+    Quota(quota::QuotaCommand),
     Fs(fs::Fs),
     Probe(probe::Probe),
     Simulate(Box<simulate::Simulate>),
@@ -109,6 +111,7 @@ impl Command {
             Command::Clone(command) => command.run(),
             Command::Dedup(command) => command.run(),
             Command::Snapshot(command) => command.run(),
+            Command::Quota(command) => command.run(),
             Command::Fs(command) => command.run(),
             Command::Probe(command) => command.run(),
             Command::Simulate(command) => command.run(),
@@ -140,6 +143,7 @@ impl Command {
             Command::Clone(_) => ("clone", exit::FAILED, exit::USAGE),
             Command::Dedup(_) => ("dedup", exit::FAILED, exit::USAGE),
             Command::Snapshot(command) => (command.name(), exit::FAILED, exit::USAGE),
+            Command::Quota(command) => (command.name(), exit::FAILED, exit::USAGE),
             Command::Fs(command) => (command.name(), exit::FAILED, exit::USAGE),
             Command::Probe(_) => ("probe", exit::FAILED, exit::USAGE),
             Command::Simulate(_) => ("simulate", exit::FAILED, exit::USAGE),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::volume::{Kind, Volume};
 use crate::{
     bad_input, clones, compression, damage, durable, endurance, full, installed, kill, live_tools,
-    many_files, model, output, phases, remount, scrub, snapshots, two_devices, unmounted,
+    many_files, model, output, phases, quota, remount, scrub, snapshots, two_devices, unmounted,
     unmounting, workplace,
 };
 
@@ -79,6 +79,7 @@ pub fn all() -> Vec<Scenario> {
         damage::SCENARIOS,
         scrub::SCENARIOS,
         snapshots::SCENARIOS,
+        quota::SCENARIOS,
         live_tools::SCENARIOS,
         unmounted::SCENARIOS,
         output::SCENARIOS,
