@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use persimmon_engine::Quotas;
-use persimmon_vfs::{Clock, Grace, NewLimits, Owner, OwnerKind, OwnerQuota, QuotaState};
+use persimmon_vfs::{
+    Clock, Error as FilesystemError, Grace, NewLimits, Owner, OwnerKind, OwnerQuota, QuotaState,
+};
 
 use crate::path::{Last, resolve};
 use crate::{Error, Filesystem, Result, SystemClock};
@@ -23,23 +25,29 @@ impl Filesystem {
     pub fn turn_quota_on(&self, anew: bool) -> Result<()> {
         let vfs = self.vfs();
         let quotas = Quotas::of(vfs.volume());
-        quotas.turn_on(anew)?;
-        Ok(quotas.count()?)
+        quotas.turn_on(anew).map_err(FilesystemError::from)?;
+        Ok(quotas.count().map_err(FilesystemError::from)?)
     }
 
     /// Turns quota off. Limits and projects stay, for when it is turned on again.
     pub fn turn_quota_off(&self) -> Result<()> {
-        Ok(Quotas::of(self.vfs().volume()).turn_off()?)
+        Ok(Quotas::of(self.vfs().volume())
+            .turn_off()
+            .map_err(FilesystemError::from)?)
     }
 
     /// What everybody takes who takes anything, or is limited: users, groups, projects, each by number.
     pub fn quotas(&self) -> Result<Vec<OwnerQuota>> {
-        Ok(Quotas::of(self.vfs().volume()).list()?)
+        Ok(Quotas::of(self.vfs().volume())
+            .list()
+            .map_err(FilesystemError::from)?)
     }
 
     /// What somebody takes, and may take.
     pub fn quota(&self, owner: Owner) -> Result<OwnerQuota> {
-        Ok(Quotas::of(self.vfs().volume()).get(owner)?)
+        Ok(Quotas::of(self.vfs().volume())
+            .get(owner)
+            .map_err(FilesystemError::from)?)
     }
 
     /// Limits somebody. They may take more than that already ([`OwnerQuota::exceeds`]): nothing is lost, and they may take no more before it is
@@ -50,12 +58,16 @@ impl Filesystem {
     /// Quota is off.
     pub fn set_quota(&self, owner: Owner, limits: &NewLimits) -> Result<OwnerQuota> {
         let now = SystemClock.now();
-        Ok(Quotas::of(self.vfs().volume()).set(owner, limits, now)?)
+        Ok(Quotas::of(self.vfs().volume())
+            .set(owner, limits, now)
+            .map_err(FilesystemError::from)?)
     }
 
     /// For how long owners of a kind may take more than a soft limit.
     pub fn set_quota_grace(&self, kind: OwnerKind, grace: Grace) -> Result<()> {
-        Ok(Quotas::of(self.vfs().volume()).set_grace(kind, grace)?)
+        Ok(Quotas::of(self.vfs().volume())
+            .set_grace(kind, grace)
+            .map_err(FilesystemError::from)?)
     }
 
     /// The project of what a path means; 0 is none.
