@@ -85,10 +85,11 @@ pub unsafe extern "C" fn persimmon_turn_quota(fs: *const persimmon_fs, is_on: c_
     call(|| {
         // SAFETY: as the caller promises.
         let fs = unsafe { object(fs, "the filesystem") }?;
-        Ok(match is_on {
+        match is_on {
             0 => fs.0.turn_quota_off()?,
             _ => fs.0.turn_quota_on(false)?,
-        })
+        }
+        Ok(())
     })
 }
 

@@ -295,7 +295,9 @@ impl Set {
         let mut row = None;
         if sets_limits {
             row = Some(match &place {
-                Place::Opened(filesystem) => Row::new(&filesystem.set_quota(owner, &limits.new())?),
+                Place::Opened(filesystem) => {
+                    Row::new(&filesystem.set_quota(owner, &limits.to_set())?)
+                }
                 Place::Live(dir) => {
                     let who = Who::new(owner);
                     ask(dir, Question::Set { who, limits })?
@@ -419,8 +421,8 @@ impl Used {
 fn duration(seconds: i64) -> String {
     match seconds {
         ..120 => format!("{seconds} s"),
-        ..7200 => format!("{} min", seconds / 60),
-        ..172_800 => format!("{} h", seconds / 3600),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
         _ => format!("{} days", seconds / 86_400),
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn extended(project: u32, is_directory: bool) -> Extended {
     let mut extended = [0; 28];
     let fields = [if inherits { INHERITS } else { 0 }, 0, 0, project];
     for (field, place) in fields.iter().zip(extended.chunks_exact_mut(4)) {
-        place.copy_from_slice(&field.to_ne_bytes());
+        place.copy_from_slice(&protocol::flags(*field));
     }
     extended
 }

@@ -99,7 +99,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    pub fn new(self) -> NewLimits {
+    pub fn to_set(self) -> NewLimits {
         NewLimits {
             bytes_soft: self.bytes_soft,
             bytes_hard: self.bytes_hard,
@@ -197,7 +197,7 @@ pub(super) fn answer(vfs: &Vfs, question: Question) -> Result<Vec<u8>, String> {
         Question::Set { who, limits } => {
             let owner = who.owner().ok_or("this daemon knows no such owner")?;
             let now = SystemClock.now();
-            let set = quotas.set(owner, &limits.new(), now).map_err(told)?;
+            let set = quotas.set(owner, &limits.to_set(), now).map_err(told)?;
             vfs.sync().map_err(|error| error.to_string())?;
             encode(&Row::new(&set))
         }
