@@ -67,6 +67,15 @@
 // Swap the two.
 #define PERSIMMON_RENAME_EXCHANGE 2
 
+// Kind of an owner: a user.
+#define PERSIMMON_QUOTA_USER 1
+
+// A group.
+#define PERSIMMON_QUOTA_GROUP 2
+
+// A project: of a directory tree.
+#define PERSIMMON_QUOTA_PROJECT 3
+
 // Major version of the interface that this header is of: a program works with every library of the same one, from its own minor version on.
 // It is in the name of the shared library.
 #define PERSIMMON_VERSION_MAJOR 0
@@ -329,6 +338,32 @@ typedef struct persimmon_zone {
   // Times that it was reset.
   uint32_t resets;
 } persimmon_zone;
+
+// What somebody takes, and may take.
+typedef struct persimmon_quota {
+  // Bytes taken; not read where limits are set.
+  uint64_t bytes;
+  // Bytes that may be taken for the grace time at most; 0 is no limit.
+  uint64_t bytes_soft;
+  // Bytes that may be taken at all; 0 is no limit.
+  uint64_t bytes_hard;
+  // When the soft limit becomes a hard one, seconds since 1970; 0 where it is not exceeded. Not read where limits are set.
+  int64_t bytes_grace_end;
+  // Inodes taken; not read where limits are set.
+  uint64_t inodes;
+  // Inodes that may be taken for the grace time at most; 0 is no limit.
+  uint64_t inodes_soft;
+  // Inodes that may be taken at all; 0 is no limit.
+  uint64_t inodes_hard;
+  // As of bytes.
+  int64_t inodes_grace_end;
+} persimmon_quota;
+
+// Told what each owner takes: `kind`, `id`, and `data` as it was given.
+typedef void (*persimmon_quota_visit)(void *data,
+                                      uint32_t kind,
+                                      uint32_t id,
+                                      const struct persimmon_quota *quota);
 
 #ifdef __cplusplus
 extern "C" {
@@ -778,6 +813,46 @@ int persimmon_readlink(const struct persimmon_fs *fs,
                        uint8_t *buffer,
                        size_t buffer_bytes,
                        size_t *length);
+
+// Turns quota on, or off where `is_on` is 0. What is there is counted before this returns. Limits stay while it is off.
+//
+// # Safety
+// `fs` is a handle.
+int persimmon_turn_quota(const struct persimmon_fs *fs,
+                         int is_on);
+
+// What somebody takes, and may take.
+//
+// # Safety
+// `fs` is a handle; `quota` a place for the answer.
+int persimmon_get_quota(const struct persimmon_fs *fs,
+                        uint32_t kind,
+                        uint32_t id,
+                        struct persimmon_quota *quota);
+
+// Limits somebody: sets all four limits. They may take more than that already; then they may take no more before it is less. `EOPNOTSUPP`:
+// quota is off.
+//
+// # Safety
+// `fs` is a handle; `limits` what they are to be.
+int persimmon_set_quota(const struct persimmon_fs *fs,
+                        uint32_t kind,
+                        uint32_t id,
+                        const struct persimmon_quota *limits);
+
+// Calls `visit` with each owner who takes anything, or is limited.
+//
+// # Safety
+// `fs` is a handle; `visit` may be called with `data`, and does not keep what it is told.
+int persimmon_list_quota(const struct persimmon_fs *fs, persimmon_quota_visit visit, void *data);
+
+// Gives a directory and all that is in it a project, or none (0): what is made in it has it too. `EOPNOTSUPP`: quota was never on.
+//
+// # Safety
+// `fs` is a handle; `name` a string.
+int persimmon_set_project(const struct persimmon_fs *fs,
+                          const char *name,
+                          uint32_t project);
 
 // Submits a read. Give it back by [`persimmon_read_finish`] or [`persimmon_read_abort`].
 //

@@ -26,6 +26,7 @@ mod filesystem;
 mod log;
 mod maintenance;
 mod names;
+mod quota;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -39,5 +40,6 @@ pub use filesystem::*;
 pub use log::*;
 pub use maintenance::*;
 pub use names::*;
+pub use quota::*;
 pub use read::*;
 pub use types::*;

@@ -2,6 +2,7 @@
 //! the daemon's answers. A new command is a new variant; fields that are added have defaults.
 
 pub mod clean;
+pub mod quota;
 pub mod send;
 pub mod snapshots;
 pub mod trace;
@@ -47,6 +48,8 @@ pub enum Command {
     Tune(BTreeMap<String, u64>),
     /// About snapshots.
     Snapshots(snapshots::Question),
+    /// About quota.
+    Quota(quota::Question),
     /// What happened to zones, from this event on.
     Trace {
         /// Number of the event.
@@ -220,6 +223,7 @@ pub fn carry_out(
         Command::Tune(changes) => tune::change(volume, commit, &changes),
         Command::Snapshots(question) => snapshots::answer(volume, question),
         Command::Send(question) => senders.answer(vfs, question),
+        Command::Quota(question) => quota::answer(vfs, question),
         Command::Trace { from } => trace::read(volume, from),
         Command::Dedup(pair) => {
             encode(&dedup::share(vfs, &pair).map_err(|error| error.to_string())?)

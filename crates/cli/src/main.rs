@@ -25,6 +25,7 @@ mod picture;
 mod plot;
 mod probe;
 mod progress;
+mod quota;
 mod receive;
 mod recover;
 mod report;
@@ -83,6 +84,7 @@ enum Command {
     Snapshot(snapshot::SnapshotCommand),
     Send(send::Send),
     Receive(receive::Receive),
+    Quota(quota::QuotaCommand),
     Fs(fs::Fs),
     Probe(probe::Probe),
     Simulate(Box<simulate::Simulate>),
@@ -115,6 +117,7 @@ impl Command {
             Command::Snapshot(command) => command.run(),
             Command::Send(command) => command.run(),
             Command::Receive(command) => command.run(),
+            Command::Quota(command) => command.run(),
             Command::Fs(command) => command.run(),
             Command::Probe(command) => command.run(),
             Command::Simulate(command) => command.run(),
@@ -148,6 +151,7 @@ impl Command {
             Command::Snapshot(command) => (command.name(), exit::FAILED, exit::USAGE),
             Command::Send(_) => ("send", exit::FAILED, exit::USAGE),
             Command::Receive(_) => ("receive", exit::FAILED, exit::USAGE),
+            Command::Quota(command) => (command.name(), exit::FAILED, exit::USAGE),
             Command::Fs(command) => (command.name(), exit::FAILED, exit::USAGE),
             Command::Probe(_) => ("probe", exit::FAILED, exit::USAGE),
             Command::Simulate(_) => ("simulate", exit::FAILED, exit::USAGE),

@@ -77,6 +77,9 @@ pub struct Shape {
     /// How files are compressed that are not told it: none, lz4, zstd, zstd:1 to zstd:15 [default: as it is mounted]
     #[arg(long, value_parser = parse_compression)]
     compression: Option<Compression>,
+    /// Count what users, groups and projects take, and let it be limited, from the beginning
+    #[arg(long)]
+    quota: bool,
     /// Label, at most 64 bytes [default: none]
     #[arg(long, short = 'L', value_parser = parse_label)]
     label: Option<String>,
@@ -355,6 +358,7 @@ impl Shape {
             reserve: self.reserve,
             copies: self.copies,
             compression: self.compression,
+            quota: self.quota,
             label: self.label.clone(),
             uuid: self.uuid,
             force: self.force,
@@ -522,6 +526,7 @@ impl Plan<'_> {
             reserve_basis_points: Some(self.reserve),
             copies: self.shape.copies(),
             compression: self.shape.compression,
+            quota: self.shape.quota,
             now: SystemClock.now(),
             root_mode: 0o755,
             root_uid: rustix::process::geteuid().as_raw(),

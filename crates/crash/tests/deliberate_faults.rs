@@ -13,6 +13,8 @@ use persimmon_sim::{FaultTarget, SimDevice};
 const STATES_MAX: u64 = 100_000;
 /// The first whose plan has all there is.
 const FIRST_SEED: u64 = 5_000;
+/// The first whose volume has quota.
+const FIRST_WITH_QUOTA: u64 = 300_000_000;
 const THREADS: usize = 2;
 
 /// Persimmon with one mistake in it.
@@ -49,7 +51,11 @@ fn plan(mistake: Fault, seed: u64) -> Plan {
 /// Runs of consecutive seeds until one fails, and the states tried.
 fn hunt(mistake: Fault) -> (Option<Box<Failure>>, u64) {
     let mut tried = Statistics::default();
-    for seed in FIRST_SEED.. {
+    let first = match mistake {
+        Fault::OwnerNotCharged => FIRST_WITH_QUOTA,
+        _ => FIRST_SEED,
+    };
+    for seed in first.. {
         let case = Case {
             plan: plan(mistake, seed),
             ops: Vec::new(),

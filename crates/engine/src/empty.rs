@@ -7,7 +7,7 @@ use persimmon_device::per_zone::PerZone;
 use persimmon_device::{ZoneInfo, ZonedDevice};
 use persimmon_format::log::LogState;
 use persimmon_format::table::ZitEntry;
-use persimmon_format::zone_header::VolumeIdentity;
+use persimmon_format::zone_header::{QUOTA, VolumeIdentity};
 use persimmon_format::{Addr, Lsn};
 
 use crate::engine::Engine;
@@ -99,6 +99,7 @@ impl EmptyVolume {
         cache.watch(&self.media.alarm);
         let root = tree::create(&mut cache);
         let properties = changed_properties(&start.identity);
+        let has_quota = start.identity.incompatible & QUOTA != 0;
         let zit_chunks = found.len().div_ceil(ZitEntry::PER_CHUNK);
         Engine::new(Parts {
             media: self.media,
@@ -110,6 +111,7 @@ impl EmptyVolume {
                 mat: Mat::new(Vec::new(), Vec::new()),
                 numbers: Numbers::from(start.next_ino),
                 versions: Default::default(),
+                quota: Default::default(),
                 inodes: 0,
                 reserved_blocks: 0,
                 shared_end: 0,
@@ -125,6 +127,7 @@ impl EmptyVolume {
                 start.footer,
             ),
             on_device: OnDevice {
+                has_quota,
                 number: start.checkpoint,
                 written_zit: PerZone::filled(found.len(), ZitEntry::default()),
                 zit_chunks: vec![Addr::ZERO; zit_chunks],

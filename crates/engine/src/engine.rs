@@ -8,6 +8,7 @@ use crate::data::FileData;
 use crate::error::{Error, Result};
 use crate::history::History;
 use crate::placement::Placement;
+use crate::quota::Quotas;
 use crate::reclaim::Reclaimer;
 use crate::snapshots::Snapshots;
 use crate::space::Space;
@@ -31,6 +32,7 @@ pub(crate) struct Engine {
     pub(crate) history: Arc<History>,
     pub(crate) data: FileData,
     pub(crate) snapshots: Snapshots,
+    pub(crate) quotas: Quotas,
 }
 
 impl Engine {
@@ -45,6 +47,7 @@ impl Engine {
         let history = Arc::new(History::new(&store, &reclaimer));
         let data = FileData::new(&store, &space, &placement, &reclaimer, &history);
         let snapshots = Snapshots::new(&store, &history);
+        let quotas = Quotas::new(&store, &space, &reclaimer, &history);
         Engine {
             store,
             space,
@@ -54,6 +57,7 @@ impl Engine {
             history,
             data,
             snapshots,
+            quotas,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the engine can answer instead of doing the work. Doors map it to their own terms once.
 
 use persimmon_device::{DeviceError, ZoneId};
+use persimmon_format::quota::Owner;
 use persimmon_format::{Addr, FormatError, Ino, PageId, shown};
 
 use crate::options::FormatOptionsError;
@@ -157,6 +158,17 @@ pub enum Error {
     /// No more snapshots are possible.
     #[error("there are {0} snapshots, and there can be no more; delete some first")]
     TooManySnapshots(usize),
+    /// Somebody takes as much as they may.
+    #[error(
+        "the quota of {} {} is exhausted; free space, or raise the limit with `persimmon quota set`", owner.kind, owner.id
+    )]
+    QuotaExceeded {
+        /// Whose.
+        owner: Owner,
+    },
+    /// What owners take is not counted.
+    #[error("quota is off; turn it on with `persimmon quota on`")]
+    QuotaOff,
     /// Structures that contradict each other.
     #[error("damage in the metadata: {0}; run `persimmon fsck`")]
     Inconsistent(String),

@@ -82,6 +82,8 @@ pub enum Fault {
     WriteBackNotWaitedFor,
     /// A zone into which data is on its way counts as one that holds nothing.
     FillingNotSeen,
+    /// What an owner takes more with a record is not counted.
+    OwnerNotCharged,
     /// A thread panics with the first of the changes of a transaction made, and the others not. Not one to be caught by
     /// a harness: all others have to go on without it.
     PanicHalfWay,
@@ -99,7 +101,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 33] = [
+    pub const ALL: [Fault; 34] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -133,6 +135,7 @@ impl Fault {
         Fault::CountedTwice,
         Fault::NumbersReused,
         Fault::LotNotWaitedFor,
+        Fault::OwnerNotCharged,
     ];
 }
 

@@ -29,6 +29,7 @@ mod pairs;
 mod paths;
 mod placement;
 mod properties;
+mod quota;
 mod rebuild;
 mod reclaim;
 mod recovery;
@@ -42,7 +43,7 @@ mod tuning;
 mod volume;
 mod zones;
 
-pub use data::{CloneRange, CloneWhen, Cloned, InoMap, Seek};
+pub use data::{Admission, CloneRange, CloneWhen, Cloned, InoMap, Seek};
 pub use data::{StoredContent, StoredLook, StoredPiece};
 pub use empty::RebuildStart;
 pub use error::{Error, Result};
@@ -54,15 +55,16 @@ pub use options::{
     Serial,
 };
 pub use properties::{Alteration, Growth};
+pub use quota::{NewLimits, OwnerQuota};
 pub use rebuild::Rebuild;
 pub use reclaim::{CleanState, CleanStep};
 pub use recovery::RecoveryReport;
 pub use scrub::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};
-pub use space::{Promised, SpaceReport};
+pub use space::{Admitted, Promised, SpaceReport};
 pub use statistics::{Class, Statistics};
 pub use store::{Activity, Sleeper, Standing};
 pub use tuning::{Threshold, TuneError, Unit};
-pub use volume::{Progress, Snapshot, Snapshots, Task, Volume};
+pub use volume::{Progress, Quotas, Snapshot, Snapshots, Task, Volume};
 pub use zones::budget::{ZoneCapacities, check_geometry};
 pub use zones::failure::ZoneFailure;
 pub use zones::table::ZoneStatus;

@@ -9,13 +9,14 @@ use persimmon_format::gate::FixedFields;
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{
-    FRAMES, MIRRORED, REQUIRED, SHARED_BLOCKS, SNAPSHOTS, SPLIT, VolumeIdentity,
+    FRAMES, MIRRORED, QUOTA, REQUIRED, SHARED_BLOCKS, SNAPSHOTS, SPLIT, VolumeIdentity,
 };
 use persimmon_format::{Addr, Compression, DeviceId, Key, Lsn};
 
 use crate::empty::{EmptyVolume, RebuildStart};
 use crate::error::Result;
 use crate::media::Media;
+use crate::meta::quota;
 use crate::options::{FormatOptions, Options};
 use crate::zones::budget::{ZoneCapacities, check_geometry};
 use crate::zones::failure::ZoneFailure;
@@ -44,6 +45,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let feature = |is_there, bit| if is_there { bit } else { 0 };
     let split = feature(geometry.metadata_zones > 0, SPLIT);
     let mirrored = feature(copies > 1, MIRRORED);
+    let has_quota = feature(options.quota, QUOTA);
     let runtime = Options::default();
     let empty = EmptyVolume::of(device, reserve, copies, &runtime)?;
     empty.budget.check_zones(empty.capacities)?;
@@ -62,7 +64,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         visible_uuid: options.uuid,
         secret: options.secret,
         label: options.label.clone(),
-        incompatible: REQUIRED | FRAMES | SHARED_BLOCKS | SNAPSHOTS | split | mirrored,
+        incompatible: REQUIRED | FRAMES | SHARED_BLOCKS | SNAPSHOTS | split | mirrored | has_quota,
         read_only_compatible: 0,
         compatible: 0,
         created_seconds: options.now.seconds,
@@ -118,6 +120,9 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let mut meta = engine.store.meta_mut();
     meta.insert_stored(&Key::inode(ROOT), &directory.encode());
     meta.inodes = 1;
+    if options.quota {
+        quota::begin(&mut meta, &directory)?;
+    }
     drop(meta);
     engine.checkpoints.write()?;
     // Is the newest footer damaged, the one before it and the journal lead to the same: a young

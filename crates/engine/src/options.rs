@@ -35,6 +35,8 @@ pub struct FormatOptions {
     pub copies: u32,
     /// How the files of the volume are compressed, where they are told nothing else; `None`: as whoever opens it says.
     pub compression: Option<Compression>,
+    /// What owners take is counted, and can be limited, from the beginning.
+    pub quota: bool,
     /// Creation time, also of the root directory.
     pub now: Timestamp,
     /// Permissions of the root directory.
@@ -54,6 +56,7 @@ impl Default for FormatOptions {
             reserve_basis_points: None,
             copies: 1,
             compression: None,
+            quota: false,
             now: Timestamp::default(),
             root_mode: 0o755,
             root_uid: 0,

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::media::Media;
 use crate::meta::versions::Versions;
-use crate::meta::{Meta, extents, mapping, sharing};
+use crate::meta::{Meta, extents, mapping, quota, sharing};
 use crate::options::Options;
 use crate::recovery::check_counters;
 use crate::zones::Stream;
@@ -107,6 +107,9 @@ impl Rebuild {
                 }
                 if Versions::is_told_by(&key) {
                     meta.versions.change(&key, Some(value))?;
+                }
+                if quota::is_state(&key) {
+                    meta.change_quota(Some(value))?;
                 }
                 if let Some(extent) = extent.as_ref().filter(|_| !replaced) {
                     mapping::count_in(meta, &store.zones, extent, beside);

@@ -398,6 +398,7 @@ fn metadata(footer: &Footer, mat: Mat) -> Meta {
         mat,
         numbers: Numbers::of_checkpoint(footer.next_ino, footer.lot_end),
         versions: Default::default(),
+        quota: Default::default(),
         inodes: footer.inodes,
         reserved_blocks: footer.reserved_blocks,
         shared_end: footer.shared_end,

@@ -60,6 +60,8 @@ impl Repair<'_> {
         }
         self.0.data.find_truncations()?;
         while !partial && self.0.data.finish_a_truncation()? {}
+        // What owners take, if the plan was to do it anew.
+        while self.0.quotas.count_some()? {}
         self.0.checkpoints.write()
     }
 

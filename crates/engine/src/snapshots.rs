@@ -7,6 +7,7 @@ use std::ops::Bound;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{SHARED, Timestamp};
 use persimmon_format::packed::{FrameTally, PackUnits};
+use persimmon_format::quota::{Counting, QuotaState};
 use persimmon_format::record::Op;
 use persimmon_format::version::{Changes, Subvolume, Version, is_snapshot_name};
 use persimmon_format::{Ino, Key, KeyKind, SubvolumeId, VersionId};
@@ -103,6 +104,10 @@ impl Snapshots {
                     None => tx.delete(key),
                 }
             }
+            let quota = tx.find(|meta| Ok(meta.quota))?;
+            if edit.main_differs && quota.counting != Counting::Off {
+                tx.put(QuotaState::KEY, quota.anew().encode());
+            }
             Ok(result)
         });
         self.store.activity.note();
@@ -196,6 +201,8 @@ impl Snapshots {
             }
             let next = edit.add_below(target, first_ino)?;
             show(edit, SubvolumeId::MAIN, next)?;
+            // What owners take is what the main subvolume shows.
+            edit.main_differs = true;
             if !is_read_only {
                 let next = edit.add_below(target, first_ino)?;
                 show(edit, to, next)?;

@@ -74,7 +74,7 @@ impl Timestamp {
     }
 }
 
-/// An inode. Stored in [`Inode::LEN`] bytes in the order of the fields.
+/// An inode. Stored in [`Inode::LEN`] bytes in the order of the fields; the project follows if there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inode {
     /// `st_mode`: file type and permissions.
@@ -110,6 +110,8 @@ pub struct Inode {
     /// Bytes of the names of its extended attributes, each with the zero byte that ends it in a list. So setting one need
     /// not look at all others to keep them within [`crate::name::XATTR_NAMES_MAX`].
     pub xattr_names: u32,
+    /// Project whose space it takes; 0 is none. What is made in a directory has that of the directory.
+    pub project: u32,
 }
 
 const _: () = assert!(Inode::LEN == 104);
@@ -124,6 +126,8 @@ pub const FLAG_PREALLOCATED: u32 = 2;
 
 /// Bit of the mask of an inode in a record.
 const COMPRESSION_TOLD: u8 = 8;
+/// Another one.
+const PROJECT_TOLD: u8 = 16;
 
 /// Largest size, bytes: what an `off_t` holds.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
@@ -132,7 +136,7 @@ pub const SIZE_MAX: u64 = i64::MAX as u64;
 pub const TYPE_MASK: u32 = 0o170_000;
 
 impl Inode {
-    /// Bytes of an encoded inode.
+    /// Bytes of an encoded inode without a project.
     pub const LEN: usize = 4 * 4 + 2 * 8 + 2 * 4 + 4 * Timestamp::LEN + 8 + 8;
 
     /// File type as in [`crate::name::DirEntry::file_type`].
@@ -189,6 +193,9 @@ impl Inode {
         out.put_u64(self.parent.0);
         out.put(&[self.lifetime, self.compression, 0, 0]);
         out.put_u32(self.xattr_names);
+        if self.project != 0 {
+            out.put_u32(self.project);
+        }
         out
     }
 
@@ -212,19 +219,26 @@ impl Inode {
             lifetime: r.u8()?,
             compression: r.u8()?,
             xattr_names: 0,
+            project: 0,
         };
         if inode.size > SIZE_MAX {
             return Err(r.bad("size", inode.size));
         }
         r.bytes(2)?;
         inode.xattr_names = r.u32()?;
+        if !r.is_empty() {
+            inode.project = r.u32()?;
+            if inode.project == 0 {
+                return Err(r.bad("project", 0));
+            }
+        }
         r.end()?;
         Ok(inode)
     }
 
     /// Appends it as in a redo record, where most fields are small or repeat each other: mode, uid,
     /// gid, nlink, size, sectors, rdev, flags, parent, lifetime, xattr_names (varints), mask (u8: 1, 2, 4 set
-    /// where mtime, ctime, btime equal the time before them, 8 where a compression was told), compression (u8), if told, atime, and of the others those that
+    /// where mtime, ctime, btime equal the time before them, 8 where a compression was told, 16 where there is a project), compression (u8), if told, project (varint), if there is one, atime, and of the others those that
     /// do not (seconds as varint with the sign in the lowest bit, nanoseconds as u32).
     pub(crate) fn put_short(&self, out: &mut Vec<u8>) {
         for field in [
@@ -248,10 +262,16 @@ impl Inode {
             .enumerate()
             .map(|(at, pair)| u8::from(pair[0] == pair[1]) << at)
             .sum();
-        if self.compression == 0 {
-            out.put_u8(mask);
-        } else {
-            out.put(&[mask | COMPRESSION_TOLD, self.compression]);
+        let told = |is_told: bool, bit: u8| if is_told { bit } else { 0 };
+        out.put_u8(
+            mask | told(self.compression != 0, COMPRESSION_TOLD)
+                | told(self.project != 0, PROJECT_TOLD),
+        );
+        if self.compression != 0 {
+            out.put_u8(self.compression);
+        }
+        if self.project != 0 {
+            out.put_varint(self.project.into());
         }
         self.atime.put_short(out);
         for pair in times.windows(2).filter(|pair| pair[0] != pair[1]) {
@@ -279,13 +299,19 @@ impl Inode {
         inode.lifetime = u8::try_from(lifetime).map_err(|_| r.bad("lifetime", lifetime))?;
         inode.xattr_names = r.varint_u32("xattr_names")?;
         let mask = r.u8()?;
-        if mask >= 2 * COMPRESSION_TOLD {
+        if mask >= 2 * PROJECT_TOLD {
             return Err(r.bad("mask", mask.into()));
         }
         if mask & COMPRESSION_TOLD != 0 {
             inode.compression = r.u8()?;
             if inode.compression == 0 {
                 return Err(r.bad("compression", 0));
+            }
+        }
+        if mask & PROJECT_TOLD != 0 {
+            inode.project = r.varint_u32("project")?;
+            if inode.project == 0 {
+                return Err(r.bad("project", 0));
             }
         }
         inode.atime = Timestamp::read_short(r)?;

@@ -37,6 +37,9 @@ impl KeyKind {
     /// Under a number for each version ([`Key::changes`]): where the version may have items of an older inode; item is the inode
     /// ([`crate::version::Changes`]).
     pub const CHANGES: KeyKind = KeyKind(11);
+    /// Under inode 0: what somebody takes, and may take ([`crate::quota::Owner::key`]), or whether that is counted
+    /// ([`crate::quota::QuotaState::KEY`]).
+    pub const QUOTA: KeyKind = KeyKind(12);
 }
 
 /// A key. Ordered by its fields in this order.

@@ -21,6 +21,7 @@ pub mod log;
 pub mod name;
 pub mod packed;
 pub mod page;
+pub mod quota;
 pub mod record;
 pub mod references;
 pub mod shown;

@@ -51,9 +51,11 @@ pub const SHARED_BLOCKS: u64 = 256;
 pub const SNAPSHOTS: u64 = 512;
 /// Incompatible feature: footers have the [`Properties`] of the volume; those in zone headers may be older.
 pub const PROPERTIES: u64 = 1024;
+/// Incompatible feature: what owners take may be counted and limited, and inodes may have a project ([`crate::quota`]).
+pub const QUOTA: u64 = 2048;
 /// Features whose bits a reader must know to mount at all.
 pub const KNOWN_INCOMPATIBLE: u64 =
-    MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | SNAPSHOTS | PROPERTIES | REQUIRED;
+    MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | SNAPSHOTS | PROPERTIES | QUOTA | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
 /// Features whose bits a reader must know to write.

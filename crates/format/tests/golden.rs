@@ -5,7 +5,9 @@
 mod samples;
 
 use persimmon_format::footer::{Footer, Valid};
+use persimmon_format::inode::Inode;
 use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, Xattr, first_item};
+use persimmon_format::quota::QuotaState;
 use persimmon_format::table::MatEntry;
 use persimmon_format::zone_header::{PROPERTIES, Properties, SPLIT, ZoneHeader};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, ZoneId, checksum};
@@ -309,6 +311,35 @@ fn inode() {
 }
 
 #[test]
+fn quota() {
+    let inode = Inode {
+        project: 0x9192_9394,
+        ..samples::inode()
+    };
+    assert_golden(
+        &inode.encode(),
+        "
+        a4810000121100002221000032310000464544434241000056555453525100006261000000000000
+        ffffffffffffffff01030201feffffffffffffff02030201fdffffffffffffff03030201fcffffff
+        ffffffff040302017271000000000000040500008281000094939291
+    ",
+    );
+    assert_golden(
+        &samples::owner().key().to_bytes(),
+        "00000000000000000c0403020103..",
+    );
+    assert_golden(
+        &samples::quota().encode(),
+        "12110000000000002221000000000000323100000000000042410000000000005251000000000000626100000000000072710000000000008281000000000000feffffffffffffff",
+    );
+    assert_golden(&QuotaState::KEY.to_bytes(), "00000000000000000c..");
+    assert_golden(
+        &samples::quota_state().encode(),
+        "01000000323100002423222100000000010302010113121102030201021312110303020103131211",
+    );
+}
+
+#[test]
 fn names() {
     let entry = DirEntry {
         ino: Ino(0x0102_0304),
@@ -354,6 +385,10 @@ fn operations() {
         030203020105030302010704030201
         ",
         "07ad02a483029222a242b262c68a919aa4a810d6aad19aa5aa14e2c20100f2e201048283020301010302010704030201",
+        "
+        07ae02a483029222a242b262c68a919aa4a810d6aad19aa5aa14e2c20100f2e2
+        0104828302180592a3020101030201030203020105030302010704030201
+    ",
         "02888e98a8c0e0808101041211..",
         "03ac02f0a204110103000020000000010403020108070605",
         "0305000702696e6c696e65",

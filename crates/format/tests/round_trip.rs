@@ -60,6 +60,7 @@ prop_compose! {
 prop_compose! {
     fn inode()(
         ids in any::<[u32; 7]>(),
+        project in prop_oneof![Just(0), any::<u32>()],
         (size, sectors, parent) in (0..=SIZE_MAX, any::<u64>(), any::<u64>()),
         (atime, mtime, ctime, btime) in (time(), time(), time(), time()),
         (lifetime, compression) in any::<(u8, u8)>(),
@@ -68,7 +69,7 @@ prop_compose! {
         let parent = Ino(parent);
         Inode {
             mode, uid, gid, nlink, size, sectors, rdev, flags, atime, mtime, ctime, btime, parent,
-            lifetime, compression, xattr_names,
+            lifetime, compression, xattr_names, project,
         }
     }
 }
@@ -332,7 +333,8 @@ proptest! {
     #[test]
     fn inodes(inode in inode()) {
         let bytes = inode.encode();
-        prop_assert_eq!(bytes.len(), Inode::LEN);
+        let project = if inode.project == 0 { 0 } else { 4 };
+        prop_assert_eq!(bytes.len(), Inode::LEN + project);
         prop_assert_eq!(Inode::decode(&bytes), Ok(inode));
     }
 
@@ -758,7 +760,7 @@ fn a_short_inode_tells_a_compression_or_has_no_byte_for_it() {
         Op::decode_all(&bytes).is_err()
     };
     assert!(refused(mask + 1, 0));
-    assert!(refused(mask, 16) && refused(mask, 24));
+    assert!(refused(mask, 32) && refused(mask, 40));
     // What has no meaning stays as it is, and is taken for not told.
     let unknown = record(200);
     let mut again = Vec::new();

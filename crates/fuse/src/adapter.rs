@@ -240,6 +240,7 @@ fn open_flags(header: Header, flags: u32, kills: u32) -> OpenFlags {
         read: true,
         append: false,
         author: author(header, kills & KILL_SUIDGID != 0),
+        is_limited: header.uid != 0,
         ..OpenFlags::from_linux(flags.cast_signed())
     }
 }

@@ -1,6 +1,6 @@
 //! The flags of `chattr` and `lsattr`. Linux sends them to a FUSE filesystem as the ioctls that programs use, in 32 bits, after it has opened
-//! the file or directory itself. Before it sets flags it asks for `struct fsxattr`, so that must be answered, although there is nothing in
-//! it.
+//! the file or directory itself. Before it sets flags it asks for `struct fsxattr`, in which there is the project that `chattr -p` and
+//! `lsattr -p` are about, and nothing else.
 
 use persimmon_vfs::InodeFlags;
 use rustix::ioctl::{Opcode, opcode};
@@ -16,11 +16,33 @@ pub(crate) const GET_EXTENDED: Opcode = opcode::read::<Extended>(b'X', 31);
 /// `FS_IOC_FSSETXATTR`.
 pub(crate) const SET_EXTENDED: Opcode = opcode::write::<Extended>(b'X', 32);
 
-/// `struct fsxattr`: other flags, hints for extents, and a project, of which nothing is offered here.
+/// `struct fsxattr`: flags (u32), a hint for extents (u32), extents (u32), project (u32), another hint (u32), 8 bytes of padding.
 pub(crate) type Extended = [u8; 28];
 
+/// `FS_XFLAG_PROJINHERIT`: what is made in the directory has its project. Here it always has.
+const INHERITS: u32 = 0x200;
+
 /// What an inode has of it.
-pub(crate) const NOTHING_EXTENDED: Extended = [0; 28];
+pub(crate) fn extended(project: u32, is_directory: bool) -> Extended {
+    let inherits = is_directory && project != 0;
+    let mut extended = [0; 28];
+    let fields = [if inherits { INHERITS } else { 0 }, 0, 0, project];
+    for (field, place) in fields.iter().zip(extended.chunks_exact_mut(4)) {
+        place.copy_from_slice(&protocol::flags(*field));
+    }
+    extended
+}
+
+/// The project that an inode is to have. Anything else that is not as it is, is refused.
+pub(crate) fn parse_extended(input: &[u8]) -> Result<u32, Errno> {
+    let mut fields = Fields(input);
+    let (flags, hint, _) = (fields.u32()?, fields.u32()?, fields.u32()?);
+    let (project, other_hint) = (fields.u32()?, fields.u32()?);
+    match (flags & !INHERITS, hint, other_hint) {
+        (0, 0, 0) => Ok(project),
+        _ => Err(Errno(libc::EOPNOTSUPP)),
+    }
+}
 
 /// All the flags that are to be set, for [`InodeFlags::from_linux`].
 pub(crate) fn parse(input: &[u8]) -> Result<u32, Errno> {
@@ -29,11 +51,6 @@ pub(crate) fn parse(input: &[u8]) -> Result<u32, Errno> {
 
 pub(crate) fn encode(flags: InodeFlags) -> [u8; 4] {
     protocol::flags(flags.to_linux())
-}
-
-/// Whether a `struct fsxattr` that is to be set is the one that an inode has.
-pub(crate) fn is_nothing(input: &[u8]) -> bool {
-    input == NOTHING_EXTENDED
 }
 
 #[cfg(test)]
@@ -49,6 +66,19 @@ mod tests {
         assert_eq!(SET, 0x4008_6602);
         assert_eq!(GET_EXTENDED, 0x801c_581f);
         assert_eq!(SET_EXTENDED, 0x401c_5820);
+    }
+
+    #[test]
+    fn a_project_comes_back_and_nothing_else_is_taken() {
+        for project in [0, 7, u32::MAX] {
+            assert_eq!(parse_extended(&extended(project, true)), Ok(project));
+        }
+        assert_eq!(extended(0, true), [0; 28]);
+        assert_eq!(extended(7, false)[..4], [0; 4]);
+        let mut other = extended(7, true);
+        other[0] = 1;
+        assert_eq!(parse_extended(&other), Err(Errno(libc::EOPNOTSUPP)));
+        assert_eq!(parse_extended(&[0; 8]), Err(MALFORMED));
     }
 
     #[test]

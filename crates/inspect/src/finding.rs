@@ -251,6 +251,8 @@ rules! {
     WHITEOUT 546 Note "a version hides what is not there", NOTHING;
     UNSETTLED 547 Note "what nothing shows any more waits to be removed", "that happens while the volume is mounted";
 
+    QUOTA_USAGE 551 Error "what an owner takes is counted wrong", RECOUNT;
+
     ENTRY_NAME 601 Error "a directory entry has an impossible name", "fsck --repair renames it";
     ENTRY_HASH 602 Error "a directory entry is not filed under its name", "fsck --repair files it again";
     ENTRY_TWICE 603 Error "a name is twice in a directory", "fsck --repair renames the second";

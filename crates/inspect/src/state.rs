@@ -5,6 +5,7 @@
 //! one looks at ([`Scope`]).
 
 mod extents;
+mod quota;
 mod settle;
 mod sharing;
 mod shown;
@@ -20,12 +21,14 @@ use std::rc::Rc;
 use persimmon_format::inode::Inode;
 use persimmon_format::name::{self, DirEntry};
 use persimmon_format::page::PageView;
+use persimmon_format::quota::QuotaState;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::version::WHITEOUT;
 use persimmon_format::{FormatError, Ino, Key, KeyKind, PageId, SubvolumeId, VersionId};
 
 use crate::tree::{CheckedTree, Leaf, StoredPage};
 use crate::volume::Inspector;
+pub(crate) use quota::owners;
 pub(crate) use shown::Picker;
 pub(crate) use versions::{Scope, Versions, changes_of, is_of_table, subvolume_of, version_of};
 
@@ -41,6 +44,9 @@ pub(crate) struct State<'i, 'd> {
     overlay: BTreeMap<Key, Option<Vec<u8>>>,
     pages: RefCell<HashMap<PageId, StoredPage>>,
     versions: Versions,
+    quota: QuotaState,
+    /// What owners take more by the record that is applied.
+    charges: quota::Charges,
 }
 
 /// An inode, without a subvolume, and the version in which it is looked at.
@@ -69,8 +75,11 @@ impl<'i, 'd> State<'i, 'd> {
             overlay: BTreeMap::new(),
             pages: RefCell::default(),
             versions: Versions::default(),
+            quota: QuotaState::default(),
+            charges: quota::Charges::default(),
         };
         state.versions = Versions::read(&state);
+        state.read_quota();
         state
     }
 
@@ -296,6 +305,7 @@ impl<'i, 'd> State<'i, 'd> {
         let mut grown = Grown::default();
         let result = ops.iter().try_for_each(|op| self.op(op, &mut grown));
         self.grow(&mut grown);
+        self.apply_charges();
         result
     }
 
@@ -357,9 +367,15 @@ impl<'i, 'd> State<'i, 'd> {
     /// Makes an item of the version that the key's subvolume has.
     fn put(&mut self, key: &Key, value: Vec<u8>) -> Result<()> {
         let (scope, place) = self.place(key)?;
+        let before = self.counted(key);
         self.take_owned(&scope, &place);
         self.overlay
             .insert(self.own(&scope, &place), Some(value.clone()));
+        let after = self.counted(key);
+        self.charge(before, after);
+        if place == QuotaState::KEY {
+            self.read_quota();
+        }
         if is_of_table(&place) {
             self.versions.change(&place, Some(&value));
         }
@@ -368,7 +384,12 @@ impl<'i, 'd> State<'i, 'd> {
 
     fn delete(&mut self, key: &Key) -> Result<()> {
         let (scope, place) = self.place(key)?;
+        let before = self.counted(key);
+        self.charge(before, None);
         self.take_owned(&scope, &place);
+        if place == QuotaState::KEY {
+            self.read_quota();
+        }
         if is_of_table(&place) {
             self.versions.change(&place, None);
         }

@@ -6,7 +6,7 @@ use persimmon_device::{Geometry, ZoneState, ZonedDevice};
 use persimmon_format::gate::{self, Features, FixedFields};
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
-use persimmon_format::zone_header::{PROPERTIES, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{PROPERTIES, QUOTA, VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, Lsn, VolumeKey, ZoneId};
 use serde::Serialize;
 
@@ -433,6 +433,8 @@ fn check_geometry(identity: &VolumeIdentity, geometry: &Geometry) -> Result<()> 
 fn agree(one: &VolumeIdentity, other: &VolumeIdentity, features: Features) -> bool {
     let plain = |volume: &VolumeIdentity| {
         let volume = VolumeIdentity {
+            // Turned on while the volume was in use, it is told by footers, and by the headers written since.
+            incompatible: volume.incompatible & !QUOTA,
             read_only_compatible: 0,
             compatible: 0,
             ..volume.clone()

@@ -263,6 +263,10 @@ impl Background {
         background.spawn("snapshots", vfs, move |stop| {
             step_loop(&settle, stop, Task::Settle, || TICK);
         })?;
+        let count = Arc::clone(vfs);
+        background.spawn("quota", vfs, move |stop| {
+            step_loop(&count, stop, Task::Count, || TICK);
+        })?;
         let keep = Arc::clone(vfs);
         background.spawn("checkpoint", vfs, move |stop| {
             step_loop(&keep, stop, Task::CheckpointIfDue, || TICK);

@@ -13,7 +13,9 @@ pub mod device {
 /// The volume.
 pub mod engine {
     pub use persimmon_engine::with_statistics;
-    pub use persimmon_engine::{CleanState, CleanStep, CleaningOptions, Progress, Task, Volume};
+    pub use persimmon_engine::{
+        CleanState, CleanStep, CleaningOptions, Progress, Quotas, Task, Volume,
+    };
     pub use persimmon_engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};
     pub use persimmon_engine::{Error, FormatOptions, Options, RecoveryReport};
     pub use persimmon_engine::{Statistics, ZoneCapacities, ZoneFailure, ZoneStatus};

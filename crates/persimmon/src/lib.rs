@@ -88,6 +88,7 @@ mod mounted;
 mod open_options;
 mod path;
 mod properties;
+mod quota;
 mod reads;
 mod snapshots;
 mod streams;
@@ -137,9 +138,10 @@ pub use persimmon_engine::{
 pub use persimmon_format::table::{Role, ZitEntry};
 pub use persimmon_format::{Addr, FormatError, PageId, ZoneId};
 pub use persimmon_vfs::{
-    AccessTimes, Allocate, Attr, Caller, Clock, Compression, Error as FilesystemError, FileKind,
-    Ino, Lifetime, OnError, Options as VfsOptions, RenameMode, SeekTo, SetAttr, SetTime, Snapshot,
-    StatFs, Timestamp, Vfs, XattrMode,
+    AccessTimes, Allocate, Attr, Caller, Clock, Compression, Counting, Error as FilesystemError,
+    FileKind, Grace, Ino, Lifetime, Limit, NewLimits, OnError, Options as VfsOptions, Owner,
+    OwnerKind, OwnerQuota, QuotaState, RenameMode, SeekTo, SetAttr, SetTime, Snapshot, StatFs,
+    Timestamp, Vfs, XattrMode,
 };
 pub use properties::{Grow, Rename};
 pub use reads::PendingRead;

@@ -156,7 +156,10 @@ impl Default for Options {
                 parallel: Arc::new(AllCores),
                 ..EngineOptions::default()
             },
-            vfs: VfsOptions::default(),
+            vfs: VfsOptions {
+                limits_everybody: true,
+                ..VfsOptions::default()
+            },
             commit_interval: Duration::from_secs(5),
         }
     }

@@ -170,6 +170,8 @@ impl<'a, 'd> Copy<'a, 'd> {
         let size = inode.size;
         inode.sectors = 0;
         inode.flags &= FLAG_XATTRS;
+        // The other volume has no quota, and no projects.
+        inode.project = 0;
         inode.nlink = self.placement.names(ino);
         if inode.is_dir() {
             self.as_directory(ino, &mut inode);

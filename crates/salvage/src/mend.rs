@@ -12,6 +12,7 @@ use persimmon_format::inode::{
     FLAG_PREALLOCATED, FLAG_XATTRS, Inode, ROOT, SHARED, SIZE_MAX, Timestamp,
 };
 use persimmon_format::packed::Packed;
+use persimmon_format::quota::{Counting, QuotaState};
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind};
 use persimmon_inspect::claims::Claims;
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt, StrayBlock};
@@ -287,6 +288,13 @@ impl Mend<'_, '_> {
         // They are counted again: who freed a file with wrong ones would free what another one has.
         if (key.ino, key.kind) == (SHARED, KeyKind::REFERENCES) {
             return Ok(());
+        }
+        // Limits stay; what owners take is counted anew, by what is left.
+        if key == QuotaState::KEY
+            && let Ok(state) = QuotaState::decode(value)
+            && state.counting != Counting::Off
+        {
+            return self.put(key, &state.anew().encode());
         }
         if key.kind == KeyKind::INODE
             && let Ok(inode) = Inode::decode(value)

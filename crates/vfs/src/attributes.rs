@@ -2,7 +2,7 @@
 
 use persimmon_sync::atomic::Ordering;
 
-use persimmon_engine::Intent;
+use persimmon_engine::{Intent, Quotas};
 use persimmon_format::inode::{Inode, TYPE_MASK};
 
 use crate::acl::{self, Acl};
@@ -122,7 +122,8 @@ impl Vfs {
         if set.atime.is_some() {
             self.access_times.remove(ino);
         }
-        let changed = self.inode(ino)?.ctime.next(now);
+        let known = self.inode(ino)?;
+        let changed = known.ctime.next(now);
         let given_away = if set.uid.is_some() || set.gid.is_some() {
             Some(self.given_away(ino, set.author)?)
         } else {
@@ -131,6 +132,7 @@ impl Vfs {
         let change = |written: Option<Timestamp>| {
             self.change(Intent::Shrink, |tx| {
                 let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
+                let before = inode;
                 inode.mtime = written.unwrap_or(inode.mtime);
                 if let Some(given_away) = &given_away
                     && !inode.is_dir()
@@ -152,6 +154,12 @@ impl Vfs {
                     inode.mtime = mtime.at(now);
                 }
                 inode.ctime = set.ctime.unwrap_or(inode.ctime.next(changed));
+                if given_away.is_some() && self.limits_author(set.author) {
+                    // With what is staged of it.
+                    let sectors = inode.sectors.max(known.sectors);
+                    let after = Inode { sectors, ..inode };
+                    self.admit_inode(tx, ino, (Some(&before), &after), now)?;
+                }
                 tx.put_inode(ino, &inode);
                 Ok(())
             })
@@ -161,6 +169,9 @@ impl Vfs {
             self.volume.change_times(ino, change)?
         } else {
             change(None)?
+        }
+        if given_away.is_some() {
+            self.watch(Quotas::of(&self.volume).owners_changed(ino))?;
         }
         if let Some(node) = self.nodes.get(ino) {
             node.accessed.store(false, Ordering::Relaxed);

@@ -60,6 +60,15 @@ pub enum Error {
         "what was appended to the file and kept in memory cannot be written: {0}; write it again and sync it"
     )]
     Kept(#[source] std::io::Error),
+    /// `EDQUOT`: somebody whose the file is takes as much as they may.
+    #[error("{}", match .0 { Some(error) => error.to_string(), None => "the quota is exhausted".to_owned() })]
+    QuotaExceeded(Option<Box<Engine>>),
+    /// `EOPNOTSUPP`: projects and limits are for volumes whose quota is on.
+    #[error("quota is off; turn it on with `persimmon quota on`")]
+    QuotaOff,
+    /// `EXDEV`: into a directory of another project.
+    #[error("not within one project")]
+    OtherProject,
     /// `EFBIG`: beyond the largest file offset.
     #[error("file too large")]
     FileTooLarge,
@@ -144,8 +153,10 @@ impl Error {
             Error::AccessDenied => libc::EACCES,
             Error::TooManyLinks => libc::EMLINK,
             Error::NoSpace | Error::EndWaits | Error::HostFull => libc::ENOSPC,
+            Error::QuotaExceeded(_) => libc::EDQUOT,
+            Error::QuotaOff => libc::EOPNOTSUPP,
             Error::FileTooLarge => libc::EFBIG,
-            Error::OtherSubvolume => libc::EXDEV,
+            Error::OtherSubvolume | Error::OtherProject => libc::EXDEV,
             Error::SnapshotInUse => libc::EBUSY,
             Error::NoSnapshot(error) => match **error {
                 Engine::NoSnapshots => libc::EOPNOTSUPP,
@@ -197,6 +208,8 @@ impl From<Engine> for Error {
             Engine::SnapshotExists => Error::Exists,
             Engine::SnapshotName => Error::Invalid("name of a snapshot"),
             Engine::NoSnapshots | Engine::TooManySnapshots(_) => Error::NoSnapshot(Box::new(error)),
+            Engine::QuotaExceeded { .. } => Error::QuotaExceeded(Some(Box::new(error))),
+            Engine::QuotaOff => Error::QuotaOff,
             Engine::TooLarge => Error::FileTooLarge,
             Engine::Device(DeviceError::HostFull) => Error::HostFull,
             other => Error::Storage(Box::new(other)),

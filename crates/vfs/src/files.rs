@@ -124,6 +124,18 @@ impl Vfs {
             end_of(offset, data.len() as u64)?;
         }
         self.clear_privileges(ino, node, flags.author)?;
+        let _admitted;
+        let mut data = data;
+        if promised.is_none() {
+            let at = if append {
+                self.inode(ino)?.size
+            } else {
+                offset
+            };
+            let admission = self.admit(ino, open.as_deref(), (at, data.len() as u64))?;
+            data = data.get(..admission.len as usize).unwrap_or(data);
+            _admitted = admission.admitted;
+        }
         let (now, hint) = (self.now(), self.hint(ino, open.as_deref()));
         let volume = &self.volume;
         let here = |len| (offset, len);
@@ -246,6 +258,12 @@ impl Vfs {
         let _pin = self.pin_unopened(ino, open.as_ref())?;
         let node = open.as_ref().map(|o| &*o.node);
         self.clear_privileges(ino, node, Author::Privileged)?;
+        let _admission = match what {
+            Allocate::Reserve { .. } | Allocate::Zero { .. } => {
+                Some(self.admit_whole(ino, open.as_deref(), (offset, len))?)
+            }
+            Allocate::Punch => None,
+        };
         let now = self.now();
         let done = match what {
             Allocate::Reserve { keep_size } => {
@@ -298,6 +316,15 @@ impl Vfs {
         let _pin = self.pin_unopened(to, target.as_ref())?;
         let node = target.as_ref().map(|o| &*o.node);
         self.clear_privileges(to, node, WriteFlags::default().author)?;
+        let there = self.inode(from)?.size.saturating_sub(from_offset).min(len);
+        let admission = self.admit(to, target.as_deref(), (to_offset, there))?;
+        let len = match admission.len < there {
+            true => admission.len / block * block,
+            false => len,
+        };
+        if len == 0 {
+            return Err(Error::QuotaExceeded(None));
+        }
         let range = CloneRange {
             from,
             from_offset,

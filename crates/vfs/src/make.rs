@@ -28,9 +28,10 @@ pub(crate) const WHITEOUT: New<'_> = New {
     target: b"",
 };
 
-/// The inode of something new in `dir`, with the access control lists, the lifetime and the compression that it passes
+/// The inode of something new in `dir`, with the access control lists, the lifetime, the compression and the project that it passes
 /// on.
 pub(crate) fn make_inode(
+    vfs: &Vfs,
     tx: &mut Transaction<'_>,
     caller: &Caller,
     (parent, dir): (Ino, &Inode),
@@ -64,8 +65,12 @@ pub(crate) fn make_inode(
         parent: if is_dir { parent.plain() } else { Ino(0) },
         lifetime: if inherits { dir.lifetime } else { 0 },
         compression: if inherits { dir.compression } else { 0 },
+        project: dir.project,
         ..Inode::default()
     };
+    if vfs.limits(caller) {
+        vfs.admit_inode(tx, ino, (None, &inode), now)?;
+    }
     lists.put(tx, ino, &mut inode)?;
     Ok((ino, inode))
 }
@@ -150,7 +155,7 @@ impl Vfs {
         let (ino, inode) = self.change(Intent::Grow, |tx| {
             let mut dir = directory(tx, parent)?;
             let item = free_item(tx, parent, name)?;
-            let (ino, inode) = make_inode(tx, caller, (parent, &dir), new, now)?;
+            let (ino, inode) = make_inode(self, tx, caller, (parent, &dir), new, now)?;
             count(&mut dir, 1, i32::from(inode.is_dir()), now)?;
             let file_type = inode.file_type();
             put_entry(tx, parent, item, name, Target { ino, file_type })?;
@@ -258,7 +263,7 @@ impl Vfs {
         let now = self.now();
         let (ino, inode) = self.change(Intent::Grow, |tx| {
             let dir = directory(tx, parent)?;
-            let (ino, mut inode) = make_inode(tx, caller, (parent, &dir), &new, now)?;
+            let (ino, mut inode) = make_inode(self, tx, caller, (parent, &dir), &new, now)?;
             inode.nlink = 0;
             tx.put_inode(ino, &inode);
             tx.put(Key::orphan(ino), Vec::new());

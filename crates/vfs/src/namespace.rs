@@ -6,6 +6,7 @@ use persimmon_format::inode::{Inode, ROOT};
 use persimmon_format::{Key, KeyKind, SubvolumeId};
 
 use crate::named::{Found, Target, check_name, find_entry, is_dot};
+use crate::quota::check_same_project;
 use crate::{Attr, Error, FileKind, Ino, LINKS_MAX, Result, SNAPSHOTS, Timestamp, Vfs};
 
 /// The directory `ino`, to find or make names in.
@@ -217,6 +218,7 @@ impl Vfs {
                 return Err(Error::NotFound);
             }
             let item = free_item(tx, parent, name)?;
+            check_same_project(&dir, &inode)?;
             if inode.nlink >= LINKS_MAX {
                 return Err(Error::TooManyLinks);
             }

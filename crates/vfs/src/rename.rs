@@ -13,6 +13,7 @@ use persimmon_format::{Key, KeyKind};
 use crate::make::{WHITEOUT, make_inode};
 use crate::named::{Found, Target, check_name, find_entry, is_dot};
 use crate::namespace::{check_removable, count, directory, drop_name, parent_of, put_entry};
+use crate::quota::check_same_project;
 use crate::{Caller, Error, Ino, ROOT, RenameMode, Result, SNAPSHOTS, Timestamp, Vfs};
 
 /// Directories walked up under one hold of the metadata lock.
@@ -32,6 +33,7 @@ struct How<'a> {
     /// Who leaves a whiteout where the name was.
     whiteout_of: Option<&'a Caller>,
     now: Timestamp,
+    vfs: &'a Vfs,
 }
 
 /// What a rename attempt came to.
@@ -120,6 +122,7 @@ impl Vfs {
             mode,
             whiteout_of,
             now,
+            vfs: self,
         };
         let intent = match whiteout_of {
             Some(_) => Intent::Grow,
@@ -250,6 +253,7 @@ fn attempt(
         .present()
         .ok_or(Error::NotFound)?;
     let found = find_entry(tx, to.parent, to.name)?;
+    dirs.check_takes(tx, source, to.parent)?;
     if let Some(wanted) = must_check(source, to.parent) {
         return Ok(Outcome::CheckFirst(wanted));
     }
@@ -271,6 +275,7 @@ fn attempt(
         return Ok(Outcome::Done(None));
     }
     if mode == RenameMode::Exchange {
+        dirs.check_takes(tx, target, from.parent)?;
         if let Some(wanted) = must_check(target, from.parent) {
             return Ok(Outcome::CheckFirst(wanted));
         }
@@ -307,7 +312,7 @@ fn leave(
         return Ok(0);
     };
     let dir = (from.parent, &dirs.from.1);
-    let (ino, inode) = make_inode(tx, caller, dir, &WHITEOUT, how.now)?;
+    let (ino, inode) = make_inode(how.vfs, tx, caller, dir, &WHITEOUT, how.now)?;
     tx.put_inode(ino, &inode);
     let file_type = inode.file_type();
     put_entry(tx, from.parent, item, from.name, Target { ino, file_type })?;
@@ -345,6 +350,21 @@ impl Dirs {
                 Some((to, directory(view, to)?))
             },
         })
+    }
+
+    /// Refuses to move something to one of the directories that is of another project.
+    fn check_takes(&self, view: &View<'_>, moved: Target, parent: Ino) -> Result<()> {
+        let (Some(to), from) = (&self.to, &self.from) else {
+            return Ok(());
+        };
+        let dir = if to.0 == parent { &to.1 } else { &from.1 };
+        if dir.project == 0 {
+            return Ok(());
+        }
+        match view.inode(moved.ino)? {
+            Some(inode) => check_same_project(dir, &inode),
+            None => Ok(()),
+        }
     }
 
     /// Changes entry and subdirectory counts: (entries, subdirectories) of each.

@@ -246,6 +246,8 @@ pub struct OpenFlags {
     pub no_atime: bool,
     /// Who truncates at open: setuid and setgid may go.
     pub author: Author,
+    /// Limits of quota count for what is written through it.
+    pub is_limited: bool,
 }
 
 impl OpenFlags {
@@ -266,6 +268,7 @@ impl OpenFlags {
             exclusive: flags & libc::O_EXCL != 0,
             no_atime: flags & libc::O_NOATIME != 0,
             author: Author::Privileged,
+            is_limited: false,
         }
     }
 }

@@ -50,6 +50,8 @@ pub struct Options {
     /// An unlinked file that is not open stays until [`Vfs::forget`] is called for it. For a door
     /// whose kernel may still refer to it (FUSE); others leave it off.
     pub hold_until_forget: bool,
+    /// Limits of quota count for the superuser too. For a door that knows no users; others leave it off.
+    pub limits_everybody: bool,
     /// Handles that may be open at once.
     pub handles_max: usize,
     /// Record locks held at once.
@@ -68,6 +70,7 @@ impl Default for Options {
             directory_access_times: true,
             on_error: OnError::default(),
             hold_until_forget: false,
+            limits_everybody: false,
             handles_max: 1 << 20,
             locks_max: 1 << 16,
             access_times_max: 1 << 16,

@@ -21,6 +21,7 @@ pub mod output;
 pub mod phases;
 pub mod posix;
 pub mod programs;
+pub mod quota;
 pub mod remount;
 pub mod scenario;
 pub mod scrub;

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use crate::volume::{Kind, Volume};
 use crate::{
     bad_input, clones, compression, damage, durable, endurance, full, installed, kill, live_tools,
-    many_files, model, output, phases, remount, scrub, snapshots, streams, two_devices, unmounted,
-    unmounting, workplace,
+    many_files, model, output, phases, quota, remount, scrub, snapshots, streams, two_devices,
+    unmounted, unmounting, workplace,
 };
 
 /// A named test with volumes of its own.
@@ -80,6 +80,7 @@ pub fn all() -> Vec<Scenario> {
         scrub::SCENARIOS,
         snapshots::SCENARIOS,
         streams::SCENARIOS,
+        quota::SCENARIOS,
         live_tools::SCENARIOS,
         unmounted::SCENARIOS,
         output::SCENARIOS,

@@ -82,6 +82,8 @@ const ENGINE: &[&str] = &[
     "data",
     // Subvolumes: what changes which versions they show.
     "snapshots",
+    // Who may take how much.
+    "quota",
     // All of it put together; how that begins, and what is done to the whole.
     "engine",
     "empty",

@@ -29,7 +29,7 @@ pub fn failing_zones_test(
     open: &mut dyn FnMut() -> Arc<dyn ZonedDevice>,
     fail: &mut dyn FnMut(ZoneId, ZoneFailure) -> Result<(), String>,
 ) -> Result<usize, String> {
-    format_volume(open(), 1)?;
+    format_volume(open(), 1, false)?;
     let mut used = Used::mount(open())?;
     used.fill()?;
     used.step(Task::Checkpoint)?;

@@ -18,7 +18,11 @@ impl System for Growing {
 
     fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
         let zones = device.geometry().zone_count.saturating_sub(self.0);
-        format_volume(Arc::new(FirstZones::of(device.clone(), zones)), copies)
+        format_volume(
+            Arc::new(FirstZones::of(device.clone(), zones)),
+            copies,
+            false,
+        )
     }
 
     fn outlives_zones(&self) -> bool {

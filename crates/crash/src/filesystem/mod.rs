@@ -38,7 +38,8 @@ impl System for Filesystem {
     type Subject = Mounted;
 
     fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
-        format_volume(Arc::clone(device) as _, copies)
+        let quota = counts_owners(device.config().seed);
+        format_volume(Arc::clone(device) as _, copies, quota)
     }
 
     fn outlives_zones(&self) -> bool {
@@ -82,11 +83,18 @@ pub(crate) fn mount_on(
     mount_volume(device, options(sim.config()))
 }
 
-fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32) -> Result<(), String> {
+/// Whether the volume of a seed has quota: those from here on, which no other kind of run has.
+fn counts_owners(seed: u64) -> bool {
+    // Above these bits is how the volume is mounted.
+    (300_000_000..1_000_000_000).contains(&(seed & ((1 << 56) - 1)))
+}
+
+fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32, quota: bool) -> Result<(), String> {
     let options = FormatOptions {
         uuid: *b"simulated volume",
         secret: [0x5a; 32],
         copies,
+        quota,
         ..FormatOptions::default()
     };
     panic_on_bugs();

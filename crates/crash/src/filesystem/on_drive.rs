@@ -64,7 +64,7 @@ pub fn model_test<D: ZonedDevice + 'static>(
     ops: u32,
     bytes_max: u64,
 ) -> Result<Tally, String> {
-    format_volume(Arc::new(open()), 1)?;
+    format_volume(Arc::new(open()), 1, false)?;
     model_test_of(&mut OnDevice(open), seed, ops, bytes_max)
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use persimmon_device::ZoneId;
 use persimmon_format::footer::Footer;
 use persimmon_format::table::MatEntry;
-use persimmon_format::zone_header::PROPERTIES;
+use persimmon_format::zone_header::{PROPERTIES, QUOTA};
 use persimmon_format::{Lsn, PageId};
 
 mod changes;
@@ -403,10 +403,16 @@ impl Checkpoints {
 
     fn footer(&self, number: u64, snapshot: &Snapshot, written: &BTreeSet<ZoneId>) -> Footer {
         let geometry = self.store.media.geometry();
-        let properties = self.store.on_device().properties.clone();
+        let (properties, has_quota) = {
+            let state = self.store.on_device();
+            (state.properties.clone(), state.has_quota)
+        };
         let mut features = self.store.identity.features();
         if properties.is_some() {
             features.incompatible |= PROPERTIES;
+        }
+        if has_quota {
+            features.incompatible |= QUOTA;
         }
         Footer {
             features,

@@ -289,6 +289,9 @@ impl FileData {
         };
         let mut staged = file.lock();
         staged.last_ctime = staged.last_ctime.max(inode.ctime);
+        if staged.owners.is_none() {
+            self.set_owners(&mut staged, &inode);
+        }
         if staged.size.is_none() {
             staged.size = Some(inode.size);
             staged.committed_size = inode.size;

@@ -87,6 +87,7 @@ impl FileData {
             let mut staged = file.lock();
             let more = cut.inspect_err(|_| staged.size = Some(old))?;
             self.space.release(staged.drop_dirty(keep, u64::MAX));
+            self.count_staged(&mut staged);
             invariant!(
                 self.store.media.alarm,
                 staged.changing && staged.busy,
@@ -281,6 +282,7 @@ impl FileData {
             "inode {ino} is punched while others may change it"
         );
         self.space.release(staged.drop_dirty(first, last));
+        self.count_staged(&mut staged);
         if let Some(size) = brought {
             staged.committed_size = size;
             staged.growth = Growth::default();
@@ -376,6 +378,7 @@ impl FileData {
                     }
                     let mut staged = file.lock();
                     staged.write_blocks(block, &content)?;
+                    self.count_staged(&mut staged);
                     if !std::mem::replace(&mut staged.queued, true) {
                         self.enqueue(ino);
                     }
@@ -531,6 +534,7 @@ impl FileData {
             let change = Change::begin(&file);
             let (excluded, mut staged) = change.exclude_write_back();
             self.space.release(staged.drop_dirty(0, u64::MAX));
+            self.count_staged(&mut staged);
             staged.times = None;
             staged.damage = None;
             staged.size = Some(staged.committed_size);

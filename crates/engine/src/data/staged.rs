@@ -13,6 +13,7 @@ use persimmon_sync::Alarm;
 use super::growth::Growth;
 use crate::error::{Error, Result};
 use crate::invariant::{invariant, invariant_holds, invariant_sub};
+use crate::meta::quota::Owners;
 
 /// Times of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,10 @@ pub(crate) struct Staged {
     pub(crate) version: u64,
     /// The latest change time that the file had, or was said to have.
     pub(crate) last_ctime: Timestamp,
+    /// Whose it is, once the inode was looked at.
+    pub(crate) owners: Option<Owners>,
+    /// Staged blocks that are counted for the owners.
+    pub(crate) counted: u64,
     /// In the queue of dirty files.
     pub(crate) queued: bool,
     /// What keeps the file from being written: damage in its own items. What was staged has been given up, and nothing

@@ -240,6 +240,7 @@ impl FileData {
                 };
                 match self.try_stage(&mut staged, offset, bytes, &old_blocks, room) {
                     Ok(()) => {
+                        self.count_staged(&mut staged);
                         // What is staged together is placed together, as was said last.
                         if alone || hint.is_some() {
                             staged.hint = hint;

@@ -203,6 +203,7 @@ impl FileData {
             for member in &batch {
                 let mut staged = member.file.lock();
                 self.undo(member, &mut staged);
+                self.count_staged(&mut staged);
                 staged.busy = false;
                 drop(staged);
                 member.file.notify();
@@ -238,6 +239,7 @@ impl FileData {
                 }
                 Err(_) => self.undo(member, &mut staged),
             }
+            self.count_staged(&mut staged);
             staged.busy = false;
             drop(staged);
             member.file.notify();

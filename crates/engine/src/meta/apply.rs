@@ -5,6 +5,7 @@ use persimmon_format::inode::Inode;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
+use super::quota::{self, Charges};
 use super::versions::Versions;
 use super::{Meta, extents, mapping, settle, sharing};
 use crate::error::{Error, Result};
@@ -52,7 +53,7 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
             Op::Lot { .. } => {}
         }
     }
-    Ok(())
+    quota::ensure(meta, ops)
 }
 
 /// An error if an operation names an inode of a subvolume that is not there.
@@ -69,6 +70,7 @@ fn check_subvolumes(meta: &Meta, op: &Op) -> Result<()> {
 /// Applies the operations of one record; [`ensure`] came before. An error means damage that was
 /// found half way: nothing of this metadata may be written any more.
 pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
+    let mut charges = Charges::new(meta);
     let mut grown: Vec<(Ino, i64)> = Vec::new();
     let mut grow = |ino: Ino, sectors: i64| match grown.last_mut() {
         Some((last, sum)) if *last == ino => *sum += sectors,
@@ -77,6 +79,11 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
     for op in ops {
         match op {
             Op::Put { key, value } => {
+                if key.kind == KeyKind::INODE && charges.count(key.ino) {
+                    let before = read_inode(meta, key.ino)?;
+                    let after = decode_inode(key.ino, value)?;
+                    charges.replace(before.as_ref(), Some(&after));
+                }
                 let more = meta.put(key, value)?;
                 if key.kind == KeyKind::INODE {
                     count_inodes(meta, more);
@@ -85,14 +92,23 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 if Versions::is_told_by(key) {
                     meta.versions.change(key, Some(value))?;
                 }
+                if quota::is_state(key) {
+                    meta.change_quota(Some(value))?;
+                }
             }
             Op::Delete { key } => {
+                if key.kind == KeyKind::INODE && charges.count(key.ino) {
+                    charges.replace(read_inode(meta, key.ino)?.as_ref(), None);
+                }
                 let more = meta.delete(key)?;
                 if key.kind == KeyKind::INODE {
                     count_inodes(meta, more);
                 }
                 if Versions::is_told_by(key) {
                     meta.versions.change(key, None)?;
+                }
+                if quota::is_state(key) {
+                    meta.change_quota(None)?;
                 }
             }
             Op::Map { ino, block, extent } => {
@@ -133,10 +149,15 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
     }
     for (ino, sectors) in grown.into_iter().filter(|(_, sectors)| *sectors != 0) {
         if let Some(mut inode) = read_inode(meta, ino)? {
+            let before = inode;
             inode.sectors = inode.sectors.saturating_add_signed(sectors);
+            if charges.count(ino) {
+                charges.replace(Some(&before), Some(&inode));
+            }
             put_inode(meta, ino, &inode)?;
         }
     }
+    charges.apply(meta)?;
     match meta.cache.fault() {
         Some(fault) => Err(fault.into()),
         None => Ok(()),

@@ -3,7 +3,7 @@
 //! [`page`] is a node and its bytes, [`cache`] the nodes in memory, [`tree`] the operations,
 //! `versions` which item of those at one place a subvolume shows, `extents` the ranges of files on top of them, `mapping` their changes,
 //! `sharing` and `references` blocks that files have in common, `changes` what a version changed of older inodes, `settle` what of a version
-//! nothing shows any more, `apply` what a redo record does, `transaction` how records come about, `journal_inline` what records have inline and waits to be packed, `numbers` those of inodes, `mat` where pages are on the device. None of
+//! nothing shows any more, `apply` what a redo record does, `transaction` how records come about, `quota` what owners take, `journal_inline` what records have inline and waits to be packed, `numbers` those of inodes, `mat` where pages are on the device. None of
 //! them does I/O: what is not in memory is reported as missing, the caller fetches it by `store`, without holding a lock, and
 //! starts again.
 
@@ -17,6 +17,7 @@ pub(crate) mod mapping;
 pub(crate) mod mat;
 pub(crate) mod numbers;
 pub mod page;
+pub(crate) mod quota;
 pub(crate) mod references;
 pub(crate) mod settle;
 pub(crate) mod sharing;
@@ -25,6 +26,7 @@ pub(crate) mod transaction;
 pub mod tree;
 pub(crate) mod versions;
 
+use persimmon_format::quota::QuotaState;
 use persimmon_format::{Key, Lsn, PageId};
 use persimmon_sync::Alarm;
 
@@ -46,6 +48,8 @@ pub(crate) struct Meta {
     pub(crate) mat: Mat,
     pub(crate) numbers: Numbers,
     pub(crate) versions: Versions,
+    /// Whether what owners take is counted.
+    pub(crate) quota: QuotaState,
     /// Inodes there are.
     pub(crate) inodes: u64,
     /// Blocks set aside by preallocation.

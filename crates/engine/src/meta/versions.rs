@@ -327,6 +327,7 @@ impl Versions {
         Edit {
             subvolumes,
             versions,
+            main_differs: false,
         }
     }
 
@@ -382,6 +383,8 @@ impl Versions {
 pub(crate) struct Edit {
     pub(crate) subvolumes: BTreeMap<SubvolumeId, Subvolume>,
     pub(crate) versions: BTreeMap<VersionId, Version>,
+    /// The main subvolume shows something else than before.
+    pub(crate) main_differs: bool,
 }
 
 impl Edit {

@@ -4,6 +4,7 @@ use persimmon_device::ZoneState;
 use persimmon_device::per_zone::PerZone;
 use persimmon_format::footer::Footer;
 use persimmon_format::record::Op;
+use persimmon_format::zone_header::QUOTA;
 use persimmon_format::{Lsn, PageId, VolumeKey};
 
 use super::arrival::Arrival;
@@ -46,6 +47,9 @@ pub(super) fn replay_records(
     let is_known = footer.versions == 0 || read_versions(target, arrival.media, meta)?;
     if !is_known {
         changes_lost += 1;
+    }
+    if footer.features.incompatible & QUOTA != 0 {
+        read_quota(target, arrival.media, meta)?;
     }
     let mut uncounted = footer.counted > footer.cut && !fault(Fault::CountedTwice);
     if uncounted {
@@ -132,6 +136,21 @@ fn read_versions(target: &ReplayTarget<'_>, media: &Media, meta: &mut Meta) -> R
                 return Ok(false);
             }
             Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Reads whether what owners take is counted, as the checkpoint has it. Where it is lost nothing is counted until fsck does it anew.
+fn read_quota(target: &ReplayTarget<'_>, media: &Media, meta: &mut Meta) -> Result<()> {
+    loop {
+        match meta.read_quota() {
+            Err(Error::PageMissing(id)) => {
+                if !fetch_if_there(media, target, meta, id)? {
+                    tracing::error!("the state of quota cannot be read");
+                    return Ok(());
+                }
+            }
+            other => return other,
         }
     }
 }

@@ -7,6 +7,7 @@ use persimmon_sync::{Arc, Condvar, Mutex};
 mod bounds;
 mod ledger;
 pub(crate) mod policy;
+mod quota;
 mod reserves;
 mod room;
 mod staging;
@@ -16,6 +17,8 @@ mod view;
 use crate::store::Store;
 
 pub use ledger::Promised;
+pub use quota::Admitted;
+pub(crate) use quota::{BLOCK_SECTORS, QuotaLedger};
 pub(crate) use reserves::{Journal, Work};
 pub use room::SpaceReport;
 pub(crate) use view::View;
@@ -40,6 +43,8 @@ pub(crate) struct Space {
     staged_blocks_max_short: AtomicU64,
     /// The spare blocks of the reserve may be filled too.
     reserve_allowed: AtomicBool,
+    /// What of it is whose.
+    pub(crate) quota: QuotaLedger,
 }
 
 impl Space {
@@ -56,6 +61,7 @@ impl Space {
             staged_blocks_max: AtomicU64::new(0),
             staged_blocks_max_short: AtomicU64::new(0),
             reserve_allowed: AtomicBool::new(false),
+            quota: QuotaLedger::default(),
         };
         space.set_staging(store.options.staging_bytes_max as u64);
         space

@@ -6,7 +6,7 @@ use persimmon_device::ZoneId;
 use persimmon_device::per_zone::PerZone;
 use persimmon_format::footer::Footer;
 use persimmon_format::table::ZitEntry;
-use persimmon_format::zone_header::{PROPERTIES, Properties, VolumeIdentity};
+use persimmon_format::zone_header::{PROPERTIES, Properties, QUOTA, VolumeIdentity};
 use persimmon_format::{Addr, PageId};
 
 use super::Store;
@@ -28,6 +28,8 @@ pub(crate) struct OnDevice {
     pub(crate) write_clock: u64,
     /// What footers tell of the volume, where it is no longer what it was made as.
     pub(crate) properties: Option<Properties>,
+    /// Footers tell that there may be quota, which zone headers need not.
+    pub(crate) has_quota: bool,
     /// The last durable footer; none while pages are written for the next, and if that failed.
     pub(crate) footer: Option<Footer>,
 }
@@ -47,6 +49,7 @@ impl OnDevice {
             evacuating: HashSet::new(),
             write_clock: footer.write_clock,
             properties: changed_properties(identity),
+            has_quota: identity.incompatible & QUOTA != 0,
             footer: Some(footer.clone()),
         }
     }

@@ -10,6 +10,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 
 mod files;
 mod inspect;
+mod quota;
 mod snapshots;
 mod step;
 
@@ -20,6 +21,7 @@ use crate::options::{FormatOptions, Options};
 use crate::recovery::{self, RecoveryReport};
 use crate::store::{Activity, Standing};
 
+pub use quota::Quotas;
 pub use snapshots::{Snapshot, Snapshots};
 pub use step::{Progress, Task};
 

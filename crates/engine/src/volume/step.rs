@@ -37,6 +37,8 @@ pub enum Task {
     Truncate,
     /// Remove some of what deleted snapshots alone held.
     Settle,
+    /// Count some of what owners take, if that was turned on and is not counted yet.
+    Count,
     /// Ask the device which zones have failed, and make the log independent of those that have.
     Examine,
 }
@@ -92,6 +94,7 @@ pub(super) fn run(engine: &Engine, task: Task) -> Result<Progress> {
         Task::FreeZones if store.zones.all_reclaimable_zones() == 0 => Ok(Progress::Idle),
         Task::FreeZones => engine.checkpoints.write_zones().map(|()| Progress::Worked),
         Task::Settle => engine.snapshots.settle_some().map(done),
+        Task::Count => engine.quotas.count_some().map(done),
         Task::Truncate => engine.data.finish_a_truncation().map(done),
         Task::Examine => {
             store.note_failures(|| store.zones.examine_all(&store.media));

@@ -11,6 +11,7 @@ use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::packed::{CompressedFrame, Packed};
 use persimmon_format::page::{HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN};
+use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind, Quota, QuotaState, Usage};
 use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
 use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
@@ -321,6 +322,7 @@ pub fn inode() -> Inode {
         lifetime: 4,
         compression: 5,
         xattr_names: 0x8182,
+        project: 0,
     }
 }
 
@@ -396,6 +398,14 @@ pub fn ops() -> Vec<Op> {
             }
             .encode(),
         },
+        Op::Put {
+            key: Key::inode(Ino(302)),
+            value: Inode {
+                project: 0x9192,
+                ..inode()
+            }
+            .encode(),
+        },
         Op::Delete { key: second },
         Op::Map {
             ino: Ino(300),
@@ -448,6 +458,45 @@ pub fn ops() -> Vec<Op> {
             },
         },
     ]
+}
+
+pub fn owner() -> Owner {
+    Owner {
+        kind: OwnerKind::Project,
+        id: 0x0102_0304,
+    }
+}
+
+pub fn quota() -> Quota {
+    Quota {
+        round: 0x1112,
+        usage: Usage {
+            sectors: 0x2122,
+            inodes: 0x3132,
+        },
+        bytes: Limit {
+            soft: 0x4142,
+            hard: 0x5152,
+        },
+        inodes: Limit {
+            soft: 0x6162,
+            hard: 0x7172,
+        },
+        bytes_grace_end: 0x8182,
+        inodes_grace_end: -2,
+    }
+}
+
+pub fn quota_state() -> QuotaState {
+    let grace = |n: u32| Grace {
+        bytes: 0x0102_0300 + n,
+        inodes: 0x1112_1300 + n,
+    };
+    QuotaState {
+        counting: Counting::Below(0x2122_2324),
+        round: 0x3132,
+        graces: [grace(1), grace(2), grace(3)],
+    }
 }
 
 /// Gives an envelope that was changed its right checksum: what a newer program would have written.

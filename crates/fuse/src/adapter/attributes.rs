@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use persimmon_vfs::{
-    Caller, Handle, InodeFlags, SNAPSHOTS, SetAttr, SetTime, Timestamp, XattrMode,
+    Caller, FileKind, Handle, InodeFlags, SNAPSHOTS, SetAttr, SetTime, Timestamp, XattrMode,
 };
 
 use super::{Adapter, author, author_by_uid, caller, done, node};
@@ -55,7 +55,8 @@ impl Adapter {
     }
 
     pub(super) fn statfs(&self, call: &mut Call<'_>) -> Answer {
-        let space = self.door.run("statfs", |vfs| vfs.statfs())?;
+        let node = node(call);
+        let space = self.door.run("statfs", |vfs| vfs.statfs_at(node))?;
         call.answer(&protocol::space(&space))
     }
 
@@ -153,9 +154,25 @@ impl Adapter {
                 let flags = self.door.run("ioctl", |vfs| vfs.inode_flags(node))?;
                 call.answer(&whole(&inode_flags::encode(flags)))
             }
-            inode_flags::GET_EXTENDED => call.answer(&whole(&inode_flags::NOTHING_EXTENDED)),
-            _ if inode_flags::is_nothing(call.data()) => call.answer(&whole(&[])),
-            _ => Err(Errno(libc::EOPNOTSUPP)),
+            inode_flags::GET_EXTENDED => {
+                let extended = self.door.run("ioctl", |vfs| {
+                    let is_directory = vfs.getattr(node)?.kind() == FileKind::Directory;
+                    Ok(inode_flags::extended(vfs.project(node)?, is_directory))
+                })?;
+                call.answer(&whole(&extended))
+            }
+            _ => {
+                let project = inode_flags::parse_extended(call.data())?;
+                let caller = caller(call.header, 0);
+                self.door.run("ioctl", |vfs| {
+                    if vfs.project(node)? != project {
+                        vfs.set_project(&caller, node, project)?;
+                        self.sync_node(node)?;
+                    }
+                    Ok(())
+                })?;
+                call.answer(&whole(&[]))
+            }
         }
     }
 

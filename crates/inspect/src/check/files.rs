@@ -12,6 +12,7 @@ use super::items::Current;
 use super::links::{InodeRow, Names};
 use super::losses::Losses;
 use super::owners::Owners;
+use super::quota::{NO_QUOTA, QuotaCheck, has_quota};
 use super::repair::Plan;
 use super::sharing::Sharing;
 use super::stored::Stored;
@@ -42,6 +43,7 @@ pub(crate) struct Context<'a, 'd> {
     pub truncations: Vec<u64>,
     pub losses: &'a mut Losses,
     pub sharing: Sharing,
+    pub quota: QuotaCheck,
     /// What versions there are.
     pub table: &'a Table,
     /// What the subvolume shows whose files are checked.
@@ -84,6 +86,10 @@ pub(crate) fn check(mut context: Context<'_, '_>) -> Names {
     let sharing = std::mem::take(&mut context.sharing);
     if !context.lost {
         sharing.finish(state, context.findings, context.plan);
+    }
+    let quota = std::mem::take(&mut context.quota);
+    if !context.lost {
+        quota.finish(state, context.findings, context.plan);
     }
     context.check_truncations();
     context.counts.orphans = context.names.orphans.len() as u64;
@@ -148,6 +154,10 @@ impl Context<'_, '_> {
         }
         match key.kind {
             KeyKind::ORPHAN | KeyKind::TRUNCATION if key.ino == Key::GLOBAL => {}
+            KeyKind::QUOTA if key.ino == Key::GLOBAL => {
+                let whose = (self.inspector, self.state);
+                self.quota.item(whose, key, value, self.findings, self.plan);
+            }
             _ if key.ino == Key::GLOBAL || key.ino != key.ino.plain() => {
                 self.findings.add(&ITEM_KEY, item(key), "");
             }
@@ -260,7 +270,13 @@ impl Context<'_, '_> {
     fn inode(&mut self, current: &mut Current, key: &Key, value: &[u8]) {
         current.seen = true;
         match Inode::decode(value) {
-            Ok(inode) => current.inode = Some(inode),
+            Ok(inode) => {
+                if inode.project != 0 && !has_quota(self.inspector) {
+                    self.findings.add(&ITEM_VALUE, item(key), NO_QUOTA);
+                }
+                self.quota.inode(self.state, key.ino, &inode);
+                current.inode = Some(inode);
+            }
             Err(error) => self.findings.add(&ITEM_VALUE, item(key), error),
         }
     }

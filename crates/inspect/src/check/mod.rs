@@ -13,6 +13,7 @@ mod items;
 mod links;
 mod losses;
 mod owners;
+mod quota;
 mod repair;
 mod sharing;
 mod stored;
@@ -44,6 +45,7 @@ use files::Context;
 use links::Names;
 use losses::Losses;
 use owners::{Owners, Usage};
+use quota::QuotaCheck;
 use repair::Plan;
 pub use repair::Repairs;
 use sharing::Sharing;
@@ -311,6 +313,7 @@ fn check_content(
         truncations: Vec::new(),
         losses: &mut losses,
         sharing: Sharing::default(),
+        quota: QuotaCheck::default(),
         table: &table,
         scope: state.main(),
     });
@@ -392,6 +395,7 @@ impl Snapshots<'_, '_> {
             truncations: Vec::new(),
             losses: &mut Losses::default(),
             sharing: Sharing::default(),
+            quota: QuotaCheck::default(),
             table: self.table,
             scope: self.state.versions().scope(version),
         });

@@ -6,6 +6,7 @@ use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::packed::Packed;
+use persimmon_format::quota::{Counting, Owner, OwnerKind, Quota, QuotaState};
 use persimmon_format::record::{Op, Settle, Share, Touch};
 use persimmon_format::references::References;
 use persimmon_format::shown::as_text;
@@ -246,6 +247,7 @@ fn kind_name(kind: KeyKind) -> String {
         KeyKind::SUBVOLUME => "subvolume",
         KeyKind::VERSION => "version",
         KeyKind::CHANGES => "changes",
+        KeyKind::QUOTA => "quota",
         KeyKind(other) => return format!("kind {other}"),
     }
     .to_owned()
@@ -263,8 +265,12 @@ pub fn item_text(key: &Key, value: &[u8]) -> String {
             })
         }
         KeyKind::INODE => Inode::decode(value).map(|inode| {
+            let project = match inode.project {
+                0 => String::new(),
+                project => format!(", project {project}"),
+            };
             format!(
-                "{} {:o}, {}:{}, {} links, {} bytes, {} sectors",
+                "{} {:o}, {}:{}{project}, {} links, {} bytes, {} sectors",
                 type_name(inode.file_type()),
                 inode.mode & 0o7777,
                 inode.uid,
@@ -296,9 +302,47 @@ pub fn item_text(key: &Key, value: &[u8]) -> String {
             Version::decode(number, value).map(|version| version_text(&version))
         }
         KeyKind::CHANGES => Changes::decode(value).map(|changes| changes_text(&changes)),
+        KeyKind::QUOTA if *key == QuotaState::KEY => {
+            QuotaState::decode(value).map(|state| quota_state_text(&state))
+        }
+        KeyKind::QUOTA => Quota::decode(value).map(|quota| quota_text(key, &quota)),
         _ => Ok(hex(value)),
     };
     decoded.unwrap_or_else(|error| format!("{error}: {}", hex(value)))
+}
+
+fn quota_state_text(state: &QuotaState) -> String {
+    let counting = match state.counting {
+        Counting::Off => "off".to_owned(),
+        Counting::Below(end) => format!("inodes below {end} are counted"),
+        Counting::All => "on".to_owned(),
+    };
+    let graces = OwnerKind::ALL.into_iter().map(|kind| {
+        let grace = state.grace(kind);
+        format!(", {kind}s {} s and {} s", grace.bytes, grace.inodes)
+    });
+    let graces: String = graces.collect();
+    format!("{counting}, round {}, grace times{graces}", state.round)
+}
+
+fn quota_text(key: &Key, quota: &Quota) -> String {
+    let owner = Owner::of_key(key).map_or_else(
+        || "nobody".to_owned(),
+        |owner| format!("{} {}", owner.kind, owner.id),
+    );
+    let (usage, bytes, inodes) = (quota.usage, quota.bytes, quota.inodes);
+    format!(
+        "{owner}, round {}: {} sectors, soft limit {} bytes, hard {}, grace until {}; {} inodes, soft limit {}, hard {}, grace until {}",
+        quota.round,
+        usage.sectors,
+        bytes.soft,
+        bytes.hard,
+        quota.bytes_grace_end,
+        usage.inodes,
+        inodes.soft,
+        inodes.hard,
+        quota.inodes_grace_end
+    )
 }
 
 fn extent_text(extent: &Extent) -> String {

@@ -130,6 +130,7 @@ const READ_WRITE: OpenFlags = OpenFlags {
     exclusive: false,
     no_atime: false,
     author: Author::Privileged,
+    is_limited: false,
 };
 
 /// Creates and writes a mail.

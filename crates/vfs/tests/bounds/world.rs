@@ -128,6 +128,7 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     write_through: false,
     direct: false,
     author: Author::Privileged,
+    is_limited: false,
 };
 
 /// How a request's cost may grow with what there is much of.

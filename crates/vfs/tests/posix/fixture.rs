@@ -276,6 +276,7 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     exclusive: false,
     no_atime: false,
     author: Author::Privileged,
+    is_limited: false,
 };
 
 /// For reading alone.

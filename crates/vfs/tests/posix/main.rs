@@ -22,6 +22,7 @@ mod lifetimes;
 mod locks;
 mod names;
 mod privileges;
+mod quota;
 mod rename;
 mod snapshots;
 mod stress;

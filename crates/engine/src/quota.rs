@@ -1,0 +1,366 @@
+//! Quota: turning the count of what owners take on and off, and their limits. What is taken is counted where inodes change
+//! (`meta/quota.rs`), and asked for where somebody writes (`data/quota.rs`).
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+
+use persimmon_format::inode::Inode;
+use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind, Quota, QuotaState, Usage};
+use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::history::History;
+use crate::meta::quota::{self, Account, Owners, SECTOR, Verdict};
+use crate::meta::{Intent, Transaction};
+use crate::reclaim::{Demand, Reclaimer};
+use crate::space::Space;
+use crate::store::Store;
+
+/// Inodes that are counted with one record.
+const INODES_MAX: usize = 64;
+
+/// See the module.
+pub(crate) struct Quotas {
+    store: Arc<Store>,
+    space: Arc<Space>,
+    reclaimer: Arc<Reclaimer>,
+    history: Arc<History>,
+}
+
+/// What somebody takes and may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerQuota {
+    /// Who.
+    pub owner: Owner,
+    /// What is in the history.
+    pub usage: Usage,
+    /// Bytes that are written and not in the history yet; they may take less there.
+    pub staged_bytes: u64,
+    /// Limit of bytes.
+    pub bytes: Limit,
+    /// Limit of inodes.
+    pub inodes: Limit,
+    /// When the soft limit of bytes becomes a hard one, seconds since 1970, if more than it is taken.
+    pub bytes_grace_end: Option<i64>,
+    /// The same of inodes.
+    pub inodes_grace_end: Option<i64>,
+}
+
+impl OwnerQuota {
+    fn new(owner: Owner, quota: &Quota, round: u32, staged_sectors: u64) -> OwnerQuota {
+        let usage = quota.usage_in(round);
+        let staged_bytes = staged_sectors.saturating_mul(SECTOR);
+        let mut known = OwnerQuota {
+            owner,
+            usage,
+            staged_bytes,
+            bytes: quota.bytes,
+            inodes: quota.inodes,
+            bytes_grace_end: None,
+            inodes_grace_end: None,
+        };
+        let end = |is_over: bool, end: i64| Some(end).filter(|end| is_over && *end != 0);
+        let is_over = |limit: Limit, used| limit.soft != 0 && used > limit.soft;
+        known.bytes_grace_end = end(
+            is_over(quota.bytes, known.bytes_used()),
+            quota.bytes_grace_end,
+        );
+        known.inodes_grace_end = end(is_over(quota.inodes, usage.inodes), quota.inodes_grace_end);
+        known
+    }
+
+    /// Bytes taken, with those that are not in the history yet.
+    #[must_use]
+    pub fn bytes_used(&self) -> u64 {
+        let sectors = self.usage.sectors.saturating_mul(SECTOR);
+        sectors.saturating_add(self.staged_bytes)
+    }
+
+    /// Whether more is taken than there may ever be.
+    #[must_use]
+    pub fn exceeds(&self) -> bool {
+        let exceeds = |limit: Limit, used| limit.hard != 0 && used > limit.hard;
+        exceeds(self.bytes, self.bytes_used()) || exceeds(self.inodes, self.usage.inodes)
+    }
+}
+
+/// Limits to set; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NewLimits {
+    /// Soft limit of bytes; 0 is none, as of all of them.
+    pub bytes_soft: Option<u64>,
+    /// Hard limit of bytes.
+    pub bytes_hard: Option<u64>,
+    /// Soft limit of inodes.
+    pub inodes_soft: Option<u64>,
+    /// Hard limit of inodes.
+    pub inodes_hard: Option<u64>,
+}
+
+impl Quotas {
+    pub(crate) fn new(
+        store: &Arc<Store>,
+        space: &Arc<Space>,
+        reclaimer: &Arc<Reclaimer>,
+        history: &Arc<History>,
+    ) -> Quotas {
+        let quotas = Quotas {
+            store: Arc::clone(store),
+            space: Arc::clone(space),
+            reclaimer: Arc::clone(reclaimer),
+            history: Arc::clone(history),
+        };
+        let is_on = quotas.state().counting != Counting::Off;
+        quotas.space.quota.turn(is_on);
+        quotas
+    }
+
+    /// What is counted.
+    pub(crate) fn state(&self) -> QuotaState {
+        self.store.meta().quota
+    }
+
+    /// Whether the volume may have what goes with quota.
+    pub(crate) fn has_feature(&self) -> bool {
+        self.store.on_device().has_quota
+    }
+
+    /// From now on footers tell that there may be quota. They are durable before anything is written that needs it: programs that do not know
+    /// it must not find it.
+    pub(crate) fn add_feature(&self) -> Result<()> {
+        self.store.check_writable()?;
+        if self.has_feature() {
+            return Ok(());
+        }
+        self.store.on_device().has_quota = true;
+        // Is the newest footer damaged, the one before it tells it too.
+        let told = self
+            .reclaimer
+            .serve(Demand::Checkpoint)
+            .and_then(|()| self.reclaimer.serve(Demand::Checkpoint));
+        told.inspect_err(|_| self.store.on_device().has_quota = false)
+    }
+
+    /// Begins to count, from nothing, unless it is counted already.
+    pub(crate) fn turn_on(&self, anew: bool) -> Result<()> {
+        self.change_state(|state| match state.counting {
+            Counting::Off => state.anew(),
+            _ if anew => state.anew(),
+            _ => state,
+        })
+    }
+
+    /// Nothing is counted any more. Limits stay as they are.
+    pub(crate) fn turn_off(&self) -> Result<()> {
+        self.change_state(|state| QuotaState {
+            counting: Counting::Off,
+            ..state
+        })
+    }
+
+    /// Sets the grace times of a kind.
+    pub(crate) fn set_grace(&self, kind: OwnerKind, grace: Grace) -> Result<()> {
+        self.change_state(|mut state| {
+            let kinds = OwnerKind::ALL.iter().zip(&mut state.graces);
+            for (other, known) in kinds {
+                if *other == kind {
+                    *known = grace;
+                }
+            }
+            state
+        })
+    }
+
+    fn change_state(&self, change: impl Fn(QuotaState) -> QuotaState) -> Result<()> {
+        if !self.has_feature() {
+            return Err(Error::QuotaOff);
+        }
+        self.history.update(Intent::Shrink, |tx| {
+            let before = tx.find(|meta| Ok(meta.quota))?;
+            let after = change(before);
+            if before != after {
+                tx.put(QuotaState::KEY, after.encode());
+            }
+            Ok::<_, Error>(())
+        })?;
+        self.store.activity.note();
+        Ok(())
+    }
+
+    /// Counts some of the inodes that were there when the count began. False if there is nothing left to count.
+    pub(crate) fn count_some(&self) -> Result<bool> {
+        if !matches!(self.state().counting, Counting::Below(_)) {
+            return Ok(false);
+        }
+        let at_once = (self.store.transaction_ops_max() / 4).clamp(1, INODES_MAX);
+        self.history.update(Intent::Shrink, |tx| {
+            let state = tx.find(|meta| Ok(meta.quota))?;
+            let Counting::Below(from) = state.counting else {
+                return Ok(false);
+            };
+            let (mut next, mut more) = (Some(from), BTreeMap::new());
+            for _ in 0..at_once {
+                let Some(start) = next else { break };
+                let found = next_inode(tx, start)?;
+                next = found.map(|(ino, _)| ino.0 + 1);
+                if let Some((_, Some(inode))) = found {
+                    for owner in Owners::of(&inode).iter() {
+                        let usage: &mut Usage = more.entry(owner).or_default();
+                        usage.sectors = usage.sectors.saturating_add(inode.sectors);
+                        usage.inodes += 1;
+                    }
+                }
+            }
+            for (owner, usage) in more {
+                let stored = tx.find(|meta| quota::read(meta, owner))?;
+                let mut quota = stored.unwrap_or_default();
+                let before = quota.usage_in(state.round);
+                quota.round = state.round;
+                quota.usage = Usage {
+                    sectors: before.sectors.saturating_add(usage.sectors),
+                    inodes: before.inodes.saturating_add(usage.inodes),
+                };
+                tx.put(owner.key(), quota.encode());
+            }
+            let counting = next.map_or(Counting::All, Counting::Below);
+            let state = QuotaState { counting, ..state };
+            tx.put(QuotaState::KEY, state.encode());
+            Ok(true)
+        })
+    }
+
+    /// What somebody takes and may take.
+    pub(crate) fn get(&self, owner: Owner) -> Result<OwnerQuota> {
+        let account = self
+            .store
+            .view::<_, Error>(|view| view.find(|meta| Account::of(meta, owner)))?;
+        let promised = self.space.quota.promised(owner);
+        let (quota, round) = (account.quota, account.state.round);
+        Ok(OwnerQuota::new(owner, &quota, round, promised))
+    }
+
+    /// Of everybody who takes anything, or is limited.
+    pub(crate) fn list(&self) -> Result<Vec<OwnerQuota>> {
+        let round = self.state().round;
+        let first = Key::new(Key::GLOBAL, KeyKind::QUOTA, 1);
+        let end = Key::new(Key::GLOBAL, KeyKind(KeyKind::QUOTA.0 + 1), 0);
+        let mut all = Vec::new();
+        self.store.walk_while(
+            (Bound::Included(first), Bound::Excluded(end)),
+            |key, value| {
+                let owner = Owner::of_key(&key)?;
+                Some((owner, value.to_vec()))
+            },
+            |(owner, value)| {
+                if let Ok(quota) = quota::decode(owner, &value) {
+                    let promised = self.space.quota.promised(owner);
+                    all.push(OwnerQuota::new(owner, &quota, round, promised));
+                }
+                ControlFlow::Continue(())
+            },
+        )?;
+        let is_nothing = |known: &OwnerQuota| {
+            known.usage == Usage::default()
+                && known.staged_bytes == 0
+                && known.bytes.is_none()
+                && known.inodes.is_none()
+        };
+        all.retain(|known| !is_nothing(known));
+        Ok(all)
+    }
+
+    /// Limits somebody. They may take more than that already: then they may take no more before it is less.
+    pub(crate) fn set(&self, owner: Owner, limits: &NewLimits, now: i64) -> Result<OwnerQuota> {
+        if self.state().counting == Counting::Off {
+            return Err(Error::QuotaOff);
+        }
+        self.history.update(Intent::Shrink, |tx| {
+            let account = tx.find(|meta| Account::of(meta, owner))?;
+            let (mut quota, grace) = (account.quota, account.state.grace(owner.kind));
+            let usage = quota.usage_in(account.state.round);
+            let set = |known: &mut u64, new: Option<u64>| *known = new.unwrap_or(*known);
+            set(&mut quota.bytes.soft, limits.bytes_soft);
+            set(&mut quota.bytes.hard, limits.bytes_hard);
+            set(&mut quota.inodes.soft, limits.inodes_soft);
+            set(&mut quota.inodes.hard, limits.inodes_hard);
+            // What is exceeded by the limit that is set now is exceeded from now on.
+            let begin = |limit: Limit, used: u64, end: &mut i64, seconds: u32| {
+                if limit.soft == 0 || used <= limit.soft {
+                    *end = 0;
+                } else if *end == 0 {
+                    *end = now.saturating_add(seconds.into());
+                }
+            };
+            let bytes = usage.sectors.saturating_mul(SECTOR);
+            begin(quota.bytes, bytes, &mut quota.bytes_grace_end, grace.bytes);
+            begin(
+                quota.inodes,
+                usage.inodes,
+                &mut quota.inodes_grace_end,
+                grace.inodes,
+            );
+            tx.put(owner.key(), quota.encode());
+            Ok::<_, Error>(())
+        })?;
+        self.get(owner)
+    }
+}
+
+/// The first inode of the main subvolume from a number on; one that is damaged has no content, and is counted once it is mended.
+fn next_inode(tx: &Transaction<'_>, from: u64) -> Result<Option<(Ino, Option<Inode>)>> {
+    let mut from = Ino(from);
+    loop {
+        if from != from.plain() {
+            return Ok(None);
+        }
+        let mut found = None;
+        let end = Key::inode(Ino(Ino(u64::MAX).plain().0));
+        tx.scan(Key::inode(from)..end, |key, value| {
+            found = Some((
+                key,
+                (key.kind == KeyKind::INODE).then(|| Inode::decode(value).ok()),
+            ));
+            Ok(ControlFlow::Break(()))
+        })?;
+        match found {
+            None => return Ok(None),
+            Some((key, Some(inode))) => return Ok(Some((key.ino, inode))),
+            // Items that lost their inode.
+            Some((key, None)) => from = Ino(key.ino.0 + 1),
+        }
+    }
+}
+
+/// Refuses a change after which an inode would take more of its owners' quota than there is. Of those that had it before nothing more is taken.
+pub(crate) fn admit_inode(
+    tx: &mut Transaction<'_>,
+    (before, after): (Option<&Inode>, &Inode),
+    promised: impl Fn(Owner) -> u64,
+    now: i64,
+) -> Result<()> {
+    let state = tx.find(|meta| Ok(meta.quota))?;
+    if state.counting != Counting::All {
+        return Ok(());
+    }
+    let had = before.map(Owners::of);
+    for owner in Owners::of(after).iter() {
+        if had.is_some_and(|had| had.iter().any(|other| other == owner)) {
+            continue;
+        }
+        // What this transaction did before may have begun a grace time.
+        let stored = tx.get(&owner.key())?;
+        let quota = stored
+            .map(|value| quota::decode(owner, value))
+            .transpose()?;
+        let quota = quota.unwrap_or_default();
+        let mut account = Account { state, quota };
+        let more = (after.sectors, 1);
+        match account.judge(owner.kind, promised(owner), more, now) {
+            Verdict::Fits => {}
+            Verdict::BeginsGrace => tx.put(owner.key(), account.quota.encode()),
+            Verdict::Exceeds => return Err(Error::QuotaExceeded { owner }),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Whose the space is that is promised and not in the tree yet: what is staged, and what is about to be. So somebody who writes is told at once
+//! that the quota is exhausted, and write-back never asks.
+
+use persimmon_sync::atomic::{AtomicBool, Ordering};
+use persimmon_sync::{Arc, Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use persimmon_format::BLOCK_SIZE;
+use persimmon_format::quota::Owner;
+
+use super::Space;
+use crate::meta::quota::{Owners, SECTOR};
+
+/// Sectors of a block.
+pub(crate) const BLOCK_SECTORS: u64 = BLOCK_SIZE as u64 / SECTOR;
+
+/// Longest wait for others before looking again.
+const OTHERS_WAIT: Duration = Duration::from_millis(20);
+
+/// Sectors that are promised to one owner.
+#[derive(Clone, Copy, Debug, Default)]
+struct Promises {
+    /// Staged.
+    staged: u64,
+    /// About to be, by who was admitted.
+    admitted: u64,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct QuotaLedger {
+    /// What is staged is counted for its owners.
+    is_on: AtomicBool,
+    promises: Mutex<BTreeMap<Owner, Promises>>,
+    given_back: Condvar,
+}
+
+/// Sectors that somebody may stage. They are given back when this is dropped: what was staged by then counts as that.
+pub struct Admitted {
+    space: Arc<Space>,
+    owners: Owners,
+    sectors: u64,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let ledger = &self.space.quota;
+        ledger.change(self.owners, |promises| {
+            promises.admitted = promises.admitted.saturating_sub(self.sectors);
+        });
+        ledger.given_back.notify_all();
+    }
+}
+
+impl QuotaLedger {
+    /// Whether what is staged is to be counted.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn turn(&self, is_on: bool) {
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    fn change(&self, owners: Owners, change: impl Fn(&mut Promises)) {
+        let mut all = self.promises.lock();
+        for owner in owners.iter() {
+            let promises = all.entry(owner).or_default();
+            change(promises);
+            if promises.staged == 0 && promises.admitted == 0 {
+                all.remove(&owner);
+            }
+        }
+    }
+
+    /// Of a file so many blocks were staged, and so many are now.
+    pub(crate) fn staged(&self, owners: Owners, before: u64, now: u64) {
+        self.change(owners, |promises| {
+            let others = promises.staged.saturating_sub(before * BLOCK_SECTORS);
+            promises.staged = others.saturating_add(now * BLOCK_SECTORS);
+        });
+    }
+
+    /// Sectors that are promised to an owner.
+    pub(crate) fn promised(&self, owner: Owner) -> u64 {
+        let all = self.promises.lock();
+        let promises = all.get(&owner).copied().unwrap_or_default();
+        promises.staged.saturating_add(promises.admitted)
+    }
+
+    /// Whether anything of one of these is staged.
+    pub(crate) fn has_staged(&self, owners: Owners) -> bool {
+        let all = self.promises.lock();
+        let mut promises = owners.iter().filter_map(|owner| all.get(&owner));
+        promises.any(|promises| promises.staged > 0)
+    }
+
+    /// Waits a short time for those who were admitted, and may not need all of it. False if there is nobody.
+    pub(crate) fn wait_for_others(&self, owners: Owners) -> bool {
+        let all = self.promises.lock();
+        let mut promises = owners.iter().filter_map(|owner| all.get(&owner));
+        let has_others = promises.any(|promises| promises.admitted > 0);
+        if has_others {
+            drop(self.given_back.wait_timeout(all, OTHERS_WAIT));
+        }
+        has_others
+    }
+}
+
+impl Space {
+    /// Admits somebody who is to stage so many sectors, unless `refuse`, told what is promised to an owner beside, refuses it for one of them.
+    pub(crate) fn admit<R, E>(
+        self: &Arc<Self>,
+        owners: Owners,
+        sectors: u64,
+        mut refuse: impl FnMut(Owner, u64) -> Result<Option<R>, E>,
+    ) -> Result<Result<Admitted, R>, E> {
+        // From the look at what is promised until it is promised: of several at a time none gets what another has.
+        let mut all = self.quota.promises.lock();
+        for owner in owners.iter() {
+            let promises = all.get(&owner).copied().unwrap_or_default();
+            let promised = promises.staged.saturating_add(promises.admitted);
+            if let Some(refused) = refuse(owner, promised)? {
+                return Ok(Err(refused));
+            }
+        }
+        for owner in owners.iter() {
+            let promises = all.entry(owner).or_default();
+            promises.admitted = promises.admitted.saturating_add(sectors);
+        }
+        Ok(Ok(Admitted {
+            space: Arc::clone(self),
+            owners,
+            sectors,
+        }))
+    }
+}

@@ -1,0 +1,77 @@
+//! Quota through the library, on an image.
+
+#![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
+
+use persimmon::{
+    Counting, Create, Filesystem, NewLimits, OpenOptions, Options, Owner, OwnerKind, SetAttr,
+};
+
+const USER: Owner = Owner {
+    kind: OwnerKind::User,
+    id: 1001,
+};
+const TREE: Owner = Owner {
+    kind: OwnerKind::Project,
+    id: 7,
+};
+
+fn write(fs: &Filesystem, path: &str, bytes: usize) -> persimmon::Result<()> {
+    // It does not compress.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let noise = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    });
+    let noise: Vec<u8> = noise.take(bytes).collect();
+    let options = OpenOptions::new().write(true).create(true);
+    fs.open_file(path, &options)?.write_at(&noise, 0)
+}
+
+fn hard(bytes: u64) -> NewLimits {
+    NewLimits {
+        bytes_hard: Some(bytes),
+        ..NewLimits::default()
+    }
+}
+
+#[test]
+fn limits_count_in_the_library_and_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("volume.img");
+    Filesystem::create(&image, &Create::sized(256 << 20)).unwrap();
+    let fs = Filesystem::open(&image, &Options::default()).unwrap();
+    assert_eq!(fs.quota_state().counting, Counting::Off);
+    assert!(fs.set_quota(USER, &hard(1)).is_err());
+    fs.create_dir("tree").unwrap();
+    write(&fs, "tree/before", 100_000).unwrap();
+    fs.turn_quota_on(false).unwrap();
+    assert_eq!(fs.quota_state().counting, Counting::All);
+
+    assert_eq!(fs.set_project("tree", TREE.id).unwrap(), 2);
+    assert_eq!(fs.project("tree/before").unwrap(), TREE.id);
+    fs.set_quota(TREE, &hard(1 << 20)).unwrap();
+    write(&fs, "tree/more", 500_000).unwrap();
+    let refused = write(&fs, "tree/more", 2_000_000).unwrap_err();
+    assert_eq!(refused.errno(), libc::EDQUOT, "{refused}");
+    write(&fs, "elsewhere", 2_000_000).unwrap();
+    fs.close().unwrap();
+
+    let fs = Filesystem::open(&image, &Options::default()).unwrap();
+    let known = fs.quota(TREE).unwrap();
+    assert_eq!((known.usage.inodes, known.bytes.hard), (3, 1 << 20));
+    assert!(!known.exceeds() && known.bytes_used() > 500_000);
+    let give = SetAttr {
+        uid: Some(USER.id),
+        ..SetAttr::default()
+    };
+    fs.set_attributes("elsewhere", &give).unwrap();
+    assert!(fs.set_quota(USER, &hard(4096)).unwrap().exceeds());
+    let owners: Vec<Owner> = fs.quotas().unwrap().iter().map(|q| q.owner).collect();
+    assert!(owners.contains(&USER) && owners.contains(&TREE));
+    assert!(owners.is_sorted());
+    fs.turn_quota_off().unwrap();
+    write(&fs, "tree/more", 2_000_000).unwrap();
+    fs.close().unwrap();
+}
