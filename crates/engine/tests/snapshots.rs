@@ -7,9 +7,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::content::{check_counts, check_stored, clone, large_zones, open, read, text, write};
+use common::content::{
+    check_counts, check_stored, clone, edit, large_zones, open, open_with, read, text, write,
+};
 use common::{NOW, create, fresh, noise};
-use persimmon_engine::{Error, Intent, Progress, Task, Volume};
+use persimmon_engine::{Deltas, Error, Intent, Progress, Task, Volume};
 use persimmon_format::inode::Inode;
 use persimmon_format::table::Role;
 use persimmon_format::{Compression, Ino, Key, KeyKind, SubvolumeId};
@@ -559,6 +561,7 @@ impl Twin {
                 self.subvolumes.get_mut(&id).unwrap().1.remove(&ino);
             }
             27..33 => self.clone_some(volume),
+            33..45 => self.edit_some(volume),
             _ => self.change(volume),
         }
     }
@@ -567,6 +570,14 @@ impl Twin {
         let files = &self.subvolumes[&id].1;
         let at = self.rng.random_range(0..files.len().max(1));
         files.keys().nth(at).copied()
+    }
+
+    fn edit_some(&mut self, volume: &Volume) {
+        let id = self.any(true);
+        let Some(ino) = self.any_file(id) else { return };
+        let files = &mut self.subvolumes.get_mut(&id).unwrap().1;
+        let content = files.get_mut(&ino).unwrap();
+        edit(volume, &mut self.rng, ino.of(id), content);
     }
 
     fn clone_some(&mut self, volume: &Volume) {
@@ -675,8 +686,9 @@ fn change_at_random(seed: u64) {
     ];
     let compression = [Compression::None, Compression::Lz4][seed as usize / 3 % 2];
     let device: Arc<SimDevice> = fresh(shapes[seed as usize % shapes.len()].clone());
+    let deltas = [Deltas::Always, Deltas::InMemory][seed as usize / 6 % 2];
     let rng = StdRng::seed_from_u64(seed);
-    let mut volume = open(&device, compression);
+    let mut volume = open_with(&device, compression, deltas);
     let files: Files = (0..3)
         .map(|_| (create(&volume).unwrap(), Vec::new()))
         .collect();
@@ -697,7 +709,7 @@ fn change_at_random(seed: u64) {
             volume.close().unwrap();
         }
         drop(volume);
-        volume = open(&device, compression);
+        volume = open_with(&device, compression, deltas);
         twin.check(&volume);
         check_stored(&volume);
     }

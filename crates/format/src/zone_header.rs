@@ -51,9 +51,11 @@ pub const SHARED_BLOCKS: u64 = 256;
 pub const SNAPSHOTS: u64 = 512;
 /// Incompatible feature: footers have the [`Properties`] of the volume; those in zone headers may be older.
 pub const PROPERTIES: u64 = 1024;
+/// Incompatible feature: blocks of files may be stored as differences to what was stored before, see [`crate::delta`].
+pub const DELTAS: u64 = 4096;
 /// Features whose bits a reader must know to mount at all.
 pub const KNOWN_INCOMPATIBLE: u64 =
-    MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | SNAPSHOTS | PROPERTIES | REQUIRED;
+    MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | SNAPSHOTS | PROPERTIES | DELTAS | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
 /// Features whose bits a reader must know to write.

@@ -69,6 +69,15 @@ pub(super) struct Cached<'c> {
 }
 
 impl Cached<'_> {
+    /// For what is known by its place alone.
+    pub(super) fn by_place(self) -> Self {
+        Cached {
+            state: None,
+            reads_around: false,
+            ..self
+        }
+    }
+
     /// For the first look, or one after a look that failed: a block around those that are asked for may be what cannot be read.
     pub(super) fn at_look(self, look: usize) -> Self {
         Cached {

@@ -4,6 +4,7 @@ use persimmon_device::BLOCK_SIZE;
 use persimmon_format::packed::Packed;
 use persimmon_format::{Addr, Ino, checksum};
 
+use super::deltas::apply_one;
 use super::read_cache::{Cached, StoredAt};
 use crate::error::{Error, Result};
 use crate::zones::Pin;
@@ -49,6 +50,8 @@ pub(super) enum Source<'p> {
     Frame(Frame<'p>),
     /// What the file has of a compressed frame.
     Packed(Part<'p>),
+    /// The delta of the block, which is there as it is stored.
+    Delta(&'p Packed),
 }
 
 /// What a file has of a compressed frame.
@@ -83,6 +86,7 @@ impl Source<'_> {
         match self {
             Source::Frame(frame) => frame.at,
             Source::Packed(part) => part.packed.addr,
+            Source::Delta(packed) => packed.addr,
         }
     }
 }
@@ -113,7 +117,7 @@ impl<'p> Plan<'p> {
     /// Adds a use of `blocks` blocks at `addr`. Pieces that are neighbours in a file are mostly neighbours on the device: those of
     /// the same blocks are read once.
     pub(super) fn add(&mut self, addr: Addr, blocks: u32, block: u64, source: Source<'p>) {
-        let is_packed = matches!(source, Source::Packed(_));
+        let is_packed = matches!(source, Source::Packed(_) | Source::Delta(_));
         let last = self.places.last();
         let shares = is_packed && last.is_some_and(|(at, count)| *at == addr && *count >= blocks);
         if !shares {
@@ -156,6 +160,11 @@ pub(super) fn deliver(
                     copy_block(buf, offset, block, content);
                 }
             }
+        }
+        Source::Delta(packed) => {
+            let delta = packed.verified(data);
+            let delta = delta.ok_or_else(|| damaged(used.block, packed.addr))?;
+            apply_one(ino, used.block, Some(packed.addr), delta, offset, buf)?;
         }
         Source::Frame(Frame { at, crcs, pin }) => {
             let cached = caches.blocks.zip(pin.as_ref());
