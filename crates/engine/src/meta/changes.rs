@@ -7,7 +7,7 @@ use persimmon_format::record::Op;
 use persimmon_format::version::{ChangedRange, Changes};
 use persimmon_format::{Ino, Key, KeyKind, VersionId};
 
-use super::{Meta, deltas};
+use super::Meta;
 use crate::error::{Error, Result};
 
 /// What operations change: inodes, and parts of them, with the deltas of blocks that get another content.
@@ -38,7 +38,7 @@ fn changed(ops: &[Op], has_deltas: bool) -> impl Iterator<Item = (Ino, ChangedRa
         Op::Share(share) => Some((share.to, blocks(share.to_block, share.target_end()))),
         Op::Move { .. } | Op::Settle(_) | Op::Lot { .. } => None,
     });
-    let replaced = ops.iter().filter_map(deltas::replaced);
+    let replaced = ops.iter().filter_map(Op::replaced_blocks);
     let of_deltas = replaced
         .filter(move |_| has_deltas)
         .map(move |(ino, from, to)| (ino, blocks(place_of(from), place_of(to))));

@@ -2,7 +2,7 @@
 //! behind its last block, and change as other extents do. Whatever gives a block another content takes its delta away; a move to another
 //! place leaves it.
 
-use persimmon_format::delta::{block_at, is_delta, place_of};
+use persimmon_format::delta::{block_at, place_of};
 use persimmon_format::inode::FLAG_DELTAS;
 use persimmon_format::record::Op;
 use persimmon_format::{Ino, Key};
@@ -55,26 +55,9 @@ pub(crate) fn first(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<Option<
     Ok(Some((first, first + 1 + run.count() as u64)))
 }
 
-/// The range of file blocks that get another content with an operation, whose deltas go.
-pub(super) fn replaced(op: &Op) -> Option<(Ino, u64, u64)> {
-    let (ino, from, to) = match op {
-        Op::Map { ino, block, extent } => (*ino, *block, block.saturating_add(extent.blocks())),
-        Op::Punch { ino, from, to } => (*ino, *from, *to),
-        Op::Splice { ino, block, .. } => (*ino, *block, block.saturating_add(1)),
-        Op::Share(share) => (share.to, share.to_block, share.target_end()),
-        Op::Put { .. }
-        | Op::Delete { .. }
-        | Op::Touch { .. }
-        | Op::Move { .. }
-        | Op::Settle(_)
-        | Op::Lot { .. } => return None,
-    };
-    (!is_delta(from)).then_some((ino, from, to))
-}
-
 /// Makes sure that [`forget`] finds all it needs in memory and intact.
 pub(super) fn ensure(meta: &Meta, op: &Op) -> Result<()> {
-    let Some((ino, from, to)) = replaced(op) else {
+    let Some((ino, from, to)) = op.replaced_blocks() else {
         return Ok(());
     };
     match may_have(meta, ino)? {
@@ -85,7 +68,7 @@ pub(super) fn ensure(meta: &Meta, op: &Op) -> Result<()> {
 
 /// Takes away the deltas of blocks that an operation is about to give another content. Returns which file grew, and by how many sectors.
 pub(super) fn forget(meta: &mut Meta, zones: &Zones, op: &Op) -> Result<Option<(Ino, i64)>> {
-    let Some((ino, from, to)) = replaced(op) else {
+    let Some((ino, from, to)) = op.replaced_blocks() else {
         return Ok(None);
     };
     if !may_have(meta, ino)? || fault(Fault::DeltaKept) {
@@ -97,17 +80,14 @@ pub(super) fn forget(meta: &mut Meta, zones: &Zones, op: &Op) -> Result<Option<(
 
 /// Notes in the inode that the file has deltas, if an operation made one.
 pub(super) fn note(meta: &mut Meta, op: &Op) -> Result<()> {
-    let Op::Map { ino, block, .. } = op else {
+    let Some(ino) = op.has_delta() else {
         return Ok(());
     };
-    if !is_delta(*block) {
-        return Ok(());
-    }
     meta.has_deltas = true;
-    match read_inode(meta, *ino)? {
+    match read_inode(meta, ino)? {
         Some(mut inode) if inode.flags & FLAG_DELTAS == 0 => {
             inode.flags |= FLAG_DELTAS;
-            put_inode(meta, *ino, &inode)
+            put_inode(meta, ino, &inode)
         }
         _ => Ok(()),
     }

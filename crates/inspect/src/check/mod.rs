@@ -8,6 +8,7 @@
 //! files' sizes.
 
 mod copies;
+mod deltas;
 mod files;
 mod items;
 mod links;
@@ -35,7 +36,7 @@ use crate::error::Result;
 use crate::finding::{
     COUNT_INODES, COUNT_RESERVED, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
     IMAGE_SUPERBLOCK, IMAGE_SUPERBLOCKS, IMAGE_TABLE, IMAGE_TRUNCATED, LOG_RECORD, MAT_LEAK,
-    SHARED_END, Severity,
+    DELTAS_TOLD, SHARED_END, Severity,
 };
 use crate::state::State;
 use crate::tree::CheckedTree;
@@ -423,6 +424,10 @@ fn check_tables(
             findings.add(rule, "footer", detail);
             plan.recount();
         }
+    }
+    if usage.has_deltas && !footer.has_deltas {
+        findings.add(&DELTAS_TOLD, "footer", "");
+        plan.recount();
     }
     let (claimed, end) = (footer.shared_end, usage.shared_end);
     let shares = footer.features.incompatible & SHARED_BLOCKS != 0;
