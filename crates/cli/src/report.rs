@@ -104,6 +104,7 @@ impl Features {
             (zone_header::SHARED_BLOCKS, "shared"),
             (zone_header::SNAPSHOTS, "snapshots"),
             (zone_header::PROPERTIES, "properties"),
+            (zone_header::DELTAS, "deltas"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

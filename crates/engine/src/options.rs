@@ -189,6 +189,19 @@ pub enum Deltas {
     Always,
 }
 
+impl Deltas {
+    /// By its name: `none`, `memory` or `always`.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Deltas> {
+        match name {
+            "none" => Some(Deltas::None),
+            "memory" => Some(Deltas::InMemory),
+            "always" => Some(Deltas::Always),
+            _ => None,
+        }
+    }
+}
+
 /// How whoever opens a volume runs things side by side. The engine has no threads of its own.
 pub trait Parallel: std::fmt::Debug + Send + Sync {
     /// Runs jobs 0 to `jobs` - 1, in any order, and returns when all of them are done.

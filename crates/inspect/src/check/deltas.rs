@@ -37,7 +37,9 @@ pub(super) fn shown(context: &mut Context<'_, '_>, key: &Key, extent: &Extent) {
     let reads = context.options.data;
     match context.state.base_of(&at, block, reads) {
         Base::None => {
-            context.findings.add(&DELTA_BASE, place, "nothing is stored");
+            context
+                .findings
+                .add(&DELTA_BASE, place, "nothing is stored");
             context.plan.delete(*key);
         }
         Base::Content(mut content) if reads => {

@@ -34,9 +34,9 @@ use serde::Serialize;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::finding::{
-    COUNT_INODES, COUNT_RESERVED, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
+    COUNT_INODES, COUNT_RESERVED, DELTAS_TOLD, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
     IMAGE_SUPERBLOCK, IMAGE_SUPERBLOCKS, IMAGE_TABLE, IMAGE_TRUNCATED, LOG_RECORD, MAT_LEAK,
-    DELTAS_TOLD, SHARED_END, Severity,
+    SHARED_END, Severity,
 };
 use crate::state::State;
 use crate::tree::CheckedTree;
