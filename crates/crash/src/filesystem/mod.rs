@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_engine::invariant::panic_on_bugs;
-use persimmon_engine::{Barrier, FormatOptions, FsyncOrder, RecoveryReport, Volume};
+use persimmon_engine::{Barrier, Deltas, FormatOptions, FsyncOrder, RecoveryReport, Volume};
 use persimmon_format::Compression;
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_inspect::finding::{
