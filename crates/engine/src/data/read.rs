@@ -218,7 +218,10 @@ impl FileData {
             .collect();
         let caches = self.caches(ino, cached);
         // A frame of one range may have blocks whose deltas were not looked up.
-        let may_have_deltas = found.iter().flatten().any(|(.., found)| found.may_have_deltas);
+        let may_have_deltas = found
+            .iter()
+            .flatten()
+            .any(|(.., found)| found.may_have_deltas);
         let caches = match may_have_deltas {
             true => caches.by_place(),
             false => caches,
