@@ -10,7 +10,8 @@ use common::content::{
     check_counts, clone, edit, extents, large_zones, open, open_with, read, text, write,
 };
 use common::{NOW, create, fresh, noise};
-use persimmon_engine::{Deltas, Task, Volume};
+use persimmon_device::ZonedDevice;
+use persimmon_engine::{Deltas, Options, Task, Volume};
 use persimmon_format::delta::{self, is_delta};
 use persimmon_format::extent::Extent;
 use persimmon_format::{Compression, Ino};
@@ -185,4 +186,48 @@ fn blocks_of_compressed_frames_have_deltas() {
     let volume = open(&device, Compression::Lz4);
     assert!(read(&volume, ino, 0, content.len()) == content);
     check_counts(&volume);
+}
+
+/// A read leaves blocks around it in memory: of those that have deltas, what is stored is not what the file has.
+#[test]
+fn blocks_around_a_read_are_kept_as_what_they_are() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let device = fresh(large_zones());
+        let open = || {
+            let options = Options {
+                compression,
+                deltas: Deltas::Always,
+                read_cache_bytes_max: 4 << 20,
+                ..Options::default()
+            };
+            let dynamic: Arc<dyn ZonedDevice> = device.clone();
+            Volume::open(dynamic, options).unwrap().0
+        };
+        let volume = open();
+        let ino = create(&volume).unwrap();
+        let mut content = text(1, 100 * BLOCK);
+        write(&volume, ino, 0, &content);
+        volume.sync().unwrap();
+        for block in [2, 5, 17, 40] {
+            change(&volume, ino, &mut content, block * BLOCK);
+        }
+        assert_eq!(blocks_of(&deltas(&volume)), [2, 5, 17, 40]);
+        drop(volume);
+        for is_batch in [false, true] {
+            let volume = open();
+            for block in [1, 4, 2, 5, 16, 17, 39, 41, 40] {
+                let expected = &content[block * BLOCK..][..BLOCK];
+                let mut found = vec![0; BLOCK];
+                let at = (block * BLOCK) as u64;
+                if is_batch {
+                    let mut ranges = [(at, &mut found[..])];
+                    let read = volume.read_batch(ino, &mut ranges, false);
+                    assert!(read.into_iter().all(|read| read.unwrap() == BLOCK));
+                } else {
+                    volume.read(ino, at, &mut found).unwrap();
+                }
+                assert!(found == expected, "block {block}, {compression:?}");
+            }
+        }
+    }
 }

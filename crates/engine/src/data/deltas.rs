@@ -12,7 +12,7 @@ use persimmon_format::{Addr, Ino};
 
 use super::FileData;
 use super::read::Found;
-use super::read_cache::{Cached, StoredAt};
+use super::read_cache::{ALL_BLOCKS, Cached, StoredAt};
 use super::read_plan::{Caches, Plan, Source, copy_block, is_asked_for};
 use super::write_back::{BatchFile, Mapping};
 use crate::error::{Error, Result};
@@ -105,6 +105,7 @@ impl FileData {
             cache,
             ino,
             state: None,
+            known: ALL_BLOCKS,
             reads_around: false,
         })
     }

@@ -8,7 +8,7 @@ use persimmon_format::packed;
 use persimmon_format::{Addr, Ino, checksum};
 
 use super::FileData;
-use super::read_cache::{Cached, FileState, StoredAt};
+use super::read_cache::{ALL_BLOCKS, Cached, FileState, StoredAt};
 use super::read_plan::{Caches, Frame, Part, Plan, Source, Use, copy_block, deliver, zero_blocks};
 use super::{ReadCache, block_of, blocks_in};
 use crate::error::{Error, Result};
@@ -105,6 +105,7 @@ impl FileData {
             cache,
             ino,
             state: Some(FileState { size, changes }),
+            known: ALL_BLOCKS,
             reads_around: false,
         });
         let len = (buf.len() as u64).min(size.saturating_sub(offset)) as usize;
@@ -184,6 +185,7 @@ impl FileData {
             cache,
             ino,
             state: Some(state).filter(|_| !is_staged),
+            known: ALL_BLOCKS,
             // Ranges of a batch are often neighbours: each would read the others again.
             reads_around: ranges.len() == 1 && cache.has_room(),
         });
@@ -215,6 +217,15 @@ impl FileData {
             })
             .collect();
         let caches = self.caches(ino, cached);
+        // A frame of one range may have blocks whose deltas were not looked up.
+        let may_have_deltas = found
+            .iter()
+            .flatten()
+            .any(|(.., found)| found.may_have_deltas);
+        let caches = match may_have_deltas {
+            true => caches.by_place(),
+            false => caches,
+        };
         let mut plan = Plan::through(caches);
         for (owner, (range, holes)) in wanted.iter_mut().zip(&found).enumerate() {
             plan.owner = owner;
@@ -332,6 +343,10 @@ impl FileData {
                 self.read_with_deltas(caches, ino, &found, (start, end), offset, buf)?;
                 continue;
             }
+            let caches = match found.may_have_deltas {
+                true => caches.of_blocks(start, end),
+                false => caches,
+            };
             let mut plan = Plan::through(caches);
             self.plan(ino, &found.extents, (start, end), offset, buf, &mut plan)?;
             self.fetch_into(ino, &plan, offset, buf)?;
@@ -350,10 +365,7 @@ impl FileData {
         buf: &mut [u8],
     ) -> Result<()> {
         // What is stored is not what the file has: it is known by its place alone.
-        let caches = Caches {
-            blocks: caches.blocks.map(Cached::by_place),
-            frames: caches.frames.map(Cached::by_place),
-        };
+        let caches = caches.by_place();
         let start = from * BLOCK_SIZE as u64;
         let mut whole = vec![0; (to - from) as usize * BLOCK_SIZE];
         let mut plan = Plan::through(caches);
@@ -399,6 +411,7 @@ impl FileData {
                 cache,
                 ino,
                 state: None,
+                known: ALL_BLOCKS,
                 reads_around: false,
             })
         };
@@ -412,6 +425,7 @@ impl FileData {
     pub(super) fn find(&self, ino: Ino, from: u64, to: u64) -> Result<Found> {
         self.store.view(|view| {
             let extents = view.find(|meta| extents::resolved(meta, ino, from, to))?;
+            let may_have_deltas = view.find(|meta| deltas::may_have(meta, ino))?;
             let deltas = view.find(|meta| deltas::of_blocks(meta, ino, from, to, usize::MAX))?;
             let pinned = |mapped: MappedExtent| {
                 let addr = mapped.extent.addr();
@@ -421,6 +435,7 @@ impl FileData {
             Ok(Found {
                 extents: extents.into_iter().map(pinned).collect(),
                 deltas: deltas.into_iter().map(pinned).collect(),
+                may_have_deltas,
             })
         })
     }
@@ -623,6 +638,8 @@ pub(super) struct Found {
     pub(super) extents: Vec<(MappedExtent, Option<Pin>)>,
     /// Deltas of some of the blocks, each at its place.
     pub(super) deltas: Vec<(MappedExtent, Option<Pin>)>,
+    /// Other blocks of the file may have some.
+    pub(super) may_have_deltas: bool,
 }
 
 /// A range of blocks in pieces whose extents are looked up at a time.

@@ -25,6 +25,24 @@ impl Caches<'_> {
     };
 }
 
+impl<'c> Caches<'c> {
+    /// See [`Cached::by_place`].
+    pub(super) fn by_place(self) -> Caches<'c> {
+        Caches {
+            blocks: self.blocks.map(Cached::by_place),
+            frames: self.frames.map(Cached::by_place),
+        }
+    }
+
+    /// See [`Cached::of_blocks`].
+    pub(super) fn of_blocks(self, from: u64, to: u64) -> Caches<'c> {
+        Caches {
+            blocks: self.blocks.map(|cached| cached.of_blocks(from, to)),
+            frames: self.frames.map(|cached| cached.of_blocks(from, to)),
+        }
+    }
+}
+
 /// What of a read is on the device: places, and what is made of each.
 pub(super) struct Plan<'p> {
     pub(super) caches: Caches<'p>,

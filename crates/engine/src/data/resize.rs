@@ -141,10 +141,11 @@ impl FileData {
                 (punched, next) = (Some((start, end)), Some(end));
             }
         }
-        // The blocks that deltas are of may be a snapshot's.
+        // The blocks that deltas are of may be a snapshot's: wherever such deltas are, they are left now.
         if next.is_none() && may_have_deltas && !is_there {
-            let (deltas, _) = look(place_of(from), DELTAS_END)?;
-            next = deltas.first().map(|delta| delta.block);
+            let (deltas, more) = look(place_of(0), DELTAS_END)?;
+            let first = deltas.first().map(|delta| delta.block);
+            next = first.or(more);
         }
         if let Some((from, to)) = punched {
             tx.push(Op::Punch { ino, from, to });
