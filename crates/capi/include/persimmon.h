@@ -252,6 +252,9 @@ typedef struct persimmon_options {
   // How files are compressed, where neither the attribute `user.persimmon.compression` nor the volume says it: `none`, `lz4`,
   // `zstd`, `zstd:1` to `zstd:15`; NULL: `lz4`.
   const char *compression;
+  // Which synced blocks are written as differences to what is stored, where little changed: `none`; `memory`, those whose stored content
+  // is in memory; `always`, for which it is read; NULL: `memory`.
+  const char *deltas;
 } persimmon_options;
 
 // Space and inodes.

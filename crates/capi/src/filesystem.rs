@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use persimmon::{Compression, Create, Filesystem, Options};
+use persimmon::{Compression, Create, Deltas, Filesystem, Options};
 
 use crate::call::{Failure, Result, answer, call, give, object, path, take, utf8};
 use crate::{
@@ -88,6 +88,7 @@ const OPTIONS_DEFAULT: persimmon_options = persimmon_options {
     commit_milliseconds: 0,
     read_cache_bytes: 0,
     compression: std::ptr::null(),
+    deltas: std::ptr::null(),
 };
 
 /// # Safety
@@ -144,6 +145,15 @@ unsafe fn opening(options: *const persimmon_options) -> Result<Options> {
     // SAFETY: as the caller promises.
     if let Some(compression) = unsafe { compression(told.compression) }? {
         engine.compression = compression;
+    }
+    if !told.deltas.is_null() {
+        // SAFETY: as the caller promises.
+        let name = unsafe { utf8(told.deltas, "which blocks are written as deltas") }?;
+        let Some(deltas) = Deltas::parse(name) else {
+            let what = format!("'{name}' is none of none, memory, and always");
+            return Err(Failure::invalid(what));
+        };
+        engine.deltas = deltas;
     }
     if told.commit_milliseconds != 0 {
         options.commit_interval = Duration::from_millis(told.commit_milliseconds);

@@ -61,6 +61,9 @@ pub struct persimmon_options {
     /// How files are compressed, where neither the attribute `user.persimmon.compression` nor the volume says it: `none`, `lz4`,
     /// `zstd`, `zstd:1` to `zstd:15`; NULL: `lz4`.
     pub compression: *const c_char,
+    /// Which synced blocks are written as differences to what is stored, where little changed: `none`; `memory`, those whose stored content
+    /// is in memory; `always`, for which it is read; NULL: `memory`.
+    pub deltas: *const c_char,
 }
 
 /// A point in time, from 1970 on.

@@ -290,6 +290,7 @@ impl Daemon {
         let mut engine = EngineOptions {
             fsync: self.options.fsync,
             compression: self.options.compression,
+            deltas: self.options.deltas,
             parallel: Arc::new(AllCores),
             barrier: self.options.barrier,
             ..Default::default()

@@ -105,6 +105,7 @@ impl Features {
             (zone_header::SNAPSHOTS, "snapshots"),
             (zone_header::PROPERTIES, "properties"),
             (zone_header::QUOTA, "quota"),
+            (zone_header::DELTAS, "deltas"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

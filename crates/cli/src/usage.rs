@@ -133,6 +133,7 @@ fn text(usage: &FileUsage, by_storage: bool) -> String {
             ("zstd", &by.zstd),
             ("inline in the tree", &by.inline),
             ("preallocated", &by.reserved),
+            ("deltas", &by.deltas),
             ("shared", &by.shared),
         ];
         let there = kinds.iter().filter(|(_, of)| of.stored_bytes > 0);

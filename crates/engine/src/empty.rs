@@ -115,6 +115,7 @@ impl EmptyVolume {
                 inodes: 0,
                 reserved_blocks: 0,
                 shared_end: 0,
+                has_deltas: false,
                 journal_inline: Default::default(),
                 last_record: Lsn(0),
                 alarm: Default::default(),

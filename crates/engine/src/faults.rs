@@ -42,6 +42,8 @@ pub enum Fault {
     FooterUnflushed,
     /// The blocks of a new extent are not counted in their zone.
     ExtentNotCounted,
+    /// A block that is written anew keeps its delta.
+    DeltaKept,
     /// Blocks that are punched out stay counted in their zone.
     PunchNotCounted,
     /// A zone of file data counts a packing unit too little after each extent that becomes invalid in it.
@@ -101,7 +103,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 34] = [
+    pub const ALL: [Fault; 35] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -119,6 +121,7 @@ impl Fault {
         Fault::FooterBeforePages,
         Fault::FooterUnflushed,
         Fault::ExtentNotCounted,
+        Fault::DeltaKept,
         Fault::PunchNotCounted,
         Fault::ValidMiscounted,
         Fault::StaleBlocksMoved,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use persimmon_device::{BLOCK_SIZE, ZoneId};
+use persimmon_format::delta::block_at;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::table::Role;
@@ -124,7 +125,7 @@ fn name_all(store: &Store, losses: &mut Losses) {
 
 /// Adds a range, to the one before it where it continues that.
 fn add(losses: &mut Losses, key: &Key, blocks: u64, zone: ZoneId, ranges_max: usize) {
-    let offset = key.item.saturating_mul(BLOCK_SIZE as u64);
+    let offset = block_at(key.item).saturating_mul(BLOCK_SIZE as u64);
     let bytes = blocks.saturating_mul(BLOCK_SIZE as u64);
     losses.bytes = losses.bytes.saturating_add(bytes);
     if let Some(last) = losses.ranges.last_mut()

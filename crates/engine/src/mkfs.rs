@@ -9,7 +9,7 @@ use persimmon_format::gate::FixedFields;
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{
-    FRAMES, MIRRORED, QUOTA, REQUIRED, SHARED_BLOCKS, SNAPSHOTS, SPLIT, VolumeIdentity,
+    DELTAS, FRAMES, MIRRORED, QUOTA, REQUIRED, SHARED_BLOCKS, SNAPSHOTS, SPLIT, VolumeIdentity,
 };
 use persimmon_format::{Addr, Compression, DeviceId, Key, Lsn};
 
@@ -64,7 +64,14 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         visible_uuid: options.uuid,
         secret: options.secret,
         label: options.label.clone(),
-        incompatible: REQUIRED | FRAMES | SHARED_BLOCKS | SNAPSHOTS | split | mirrored | has_quota,
+        incompatible: REQUIRED
+            | FRAMES
+            | SHARED_BLOCKS
+            | SNAPSHOTS
+            | DELTAS
+            | split
+            | mirrored
+            | has_quota,
         read_only_compatible: 0,
         compatible: 0,
         created_seconds: options.now.seconds,

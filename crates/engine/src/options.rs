@@ -180,6 +180,31 @@ pub enum Barrier {
     Off,
 }
 
+/// Which synced blocks are written as differences to what is stored for them, where little changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Deltas {
+    /// None.
+    #[default]
+    None,
+    /// Those whose stored content is in memory, because they were synced or read lately.
+    InMemory,
+    /// All of them: what is stored is read first if it has to be.
+    Always,
+}
+
+impl Deltas {
+    /// By its name: `none`, `memory` or `always`.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Deltas> {
+        match name {
+            "none" => Some(Deltas::None),
+            "memory" => Some(Deltas::InMemory),
+            "always" => Some(Deltas::Always),
+            _ => None,
+        }
+    }
+}
+
 /// How whoever opens a volume runs things side by side. The engine has no threads of its own.
 pub trait Parallel: std::fmt::Debug + Send + Sync {
     /// Runs jobs 0 to `jobs` - 1, in any order, and returns when all of them are done.
@@ -230,6 +255,9 @@ pub struct Options {
     /// How files are compressed that were told nothing ([`Inode::compression`](persimmon_format::inode::Inode::compression)). Only on
     /// volumes with the feature [`FRAMES`](persimmon_format::zone_header::FRAMES).
     pub compression: Compression,
+    /// Whether synced blocks are written as differences to what is stored. Only on volumes with the feature
+    /// [`DELTAS`](persimmon_format::zone_header::DELTAS).
+    pub deltas: Deltas,
     /// How frames are compressed side by side.
     pub parallel: Arc<dyn Parallel>,
     /// How fsync goes.
@@ -281,6 +309,7 @@ impl Default for Options {
             large_zone_blocks: 1 << 17,
             checkpoint_due_percent: 75,
             compression: Compression::None,
+            deltas: Deltas::None,
             parallel: Arc::new(Serial),
             fsync: FsyncOrder::default(),
             barrier: Barrier::default(),

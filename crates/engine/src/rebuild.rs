@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use persimmon_device::per_zone::PerZone;
 use persimmon_device::{FirstZones, ZoneId, ZonedDevice};
+use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::{Key, KeyKind, PageId};
@@ -114,6 +115,7 @@ impl Rebuild {
                 if let Some(extent) = extent.as_ref().filter(|_| !replaced) {
                     mapping::count_in(meta, &store.zones, extent, beside);
                     sharing::note(meta, &key, extent);
+                    meta.has_deltas |= is_delta(key.item);
                 }
                 Ok(())
             },

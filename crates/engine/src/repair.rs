@@ -1,6 +1,7 @@
 //! Putting right what a check found wrong. The check plans, from outside; here its plan becomes
 //! transactions. Nobody else uses the volume meanwhile.
 
+use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::packed::{FrameTally, PackUnits};
 use persimmon_format::record::Op;
@@ -19,6 +20,7 @@ struct Recount {
     inodes: u64,
     reserved_blocks: u64,
     shared_end: u64,
+    has_deltas: bool,
     /// What is in use of each zone.
     valid: Vec<PackUnits>,
 }
@@ -90,6 +92,7 @@ impl Repair<'_> {
             inodes: 0,
             reserved_blocks: 0,
             shared_end: 0,
+            has_deltas: false,
             valid: vec![PackUnits::ZERO; self.0.store.media.geometry().zone_count as usize],
         };
         self.count_items(&mut counts)?;
@@ -108,6 +111,7 @@ impl Repair<'_> {
         meta.inodes = counts.inodes;
         meta.reserved_blocks = counts.reserved_blocks;
         meta.shared_end = meta.shared_end.max(counts.shared_end);
+        meta.has_deltas |= counts.has_deltas;
         for status in self.0.store.zones.status() {
             let counted = match status.entry.role {
                 Role::Data | Role::Metadata => counts.valid.get(status.zone.0 as usize).copied(),
@@ -133,6 +137,7 @@ impl Repair<'_> {
             None => counts.inodes += 1,
             Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
             Some(extent) => {
+                counts.has_deltas |= is_delta(key.item);
                 let shared_end = sharing::end_of(&key, &extent);
                 counts.shared_end = counts.shared_end.max(shared_end);
                 if let Some(addr) = extent.addr() {

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use persimmon_device::{BLOCK_SIZE, ZoneId};
+use persimmon_format::delta::{self, block_at, is_delta};
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
@@ -552,7 +553,10 @@ impl Scrub<'_> {
             Extent::Packed(packed) => {
                 step.read(packed.span().into());
                 let blocks = self.store.media.read(packed.addr, packed.span());
-                let good = blocks.is_ok_and(|blocks| packed.content(&blocks).is_some());
+                let good = blocks.is_ok_and(|blocks| match is_delta(frame.block) {
+                    true => packed.verified(&blocks).is_some_and(delta::is_sound),
+                    false => packed.content(&blocks).is_some(),
+                });
                 let bad = if good { 0 } else { packed.blocks.into() };
                 (packed.addr, 0, (0..bad).collect())
             }
@@ -560,7 +564,7 @@ impl Scrub<'_> {
         };
         let mut last: Option<u32> = None;
         for at in bad {
-            let block = frame.block + u64::from(at);
+            let block = block_at(frame.block) + u64::from(at);
             let Some(reason) = self.is_damaged(frame.ino, block) else {
                 continue;
             };

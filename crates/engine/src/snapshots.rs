@@ -480,7 +480,10 @@ impl Snapshots {
             while let Some((entry, known)) = self.next_changes(number, from)? {
                 if entry.item != 0 {
                     let all = parts.entry(Ino(entry.item)).or_default();
-                    known.ranges().iter().for_each(|range| all.add(*range));
+                    let ranges = known.ranges().iter();
+                    ranges
+                        .flat_map(|range| changes::of_blocks(*range))
+                        .for_each(|range| all.add(range));
                 }
                 from = Bound::Excluded(entry);
             }

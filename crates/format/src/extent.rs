@@ -1,6 +1,7 @@
 //! Extents: where parts of files are.
 
 use crate::codec::{Put, Reader};
+use crate::delta::{self, DELTA_BYTES_MAX, DELTAS_END};
 use crate::packed::{self, CompressedFrame, PackUnits, Packed, Stored};
 use crate::{Addr, BLOCK_SIZE, Result};
 
@@ -127,9 +128,12 @@ impl Extent {
     }
 
     /// Whether it lies inside the largest file when it begins at this file block; a packed extent also the file blocks
-    /// that its frame was written for.
+    /// that its frame was written for. At the place of a delta, whether it can be one.
     #[must_use]
     pub fn fits_at(&self, block: u64) -> bool {
+        if delta::is_delta(block) {
+            return block < DELTAS_END && self.may_be_delta(block);
+        }
         let end = match self {
             Extent::Packed(packed) => packed.frame_at(block).map(|(_, end)| end),
             Extent::Shared { at, blocks }
@@ -140,6 +144,21 @@ impl Extent {
             other => block.checked_add(other.blocks()),
         };
         end.is_some_and(|end| end <= FILE_BLOCKS_END)
+    }
+
+    /// Whether it can be the delta at this place, or say that there is none.
+    fn may_be_delta(&self, place: u64) -> bool {
+        match self {
+            Extent::Compressed(bytes) => bytes.len() <= DELTA_BYTES_MAX,
+            Extent::Packed(packed) => {
+                packed.is_short() && packed.frame.len as usize <= DELTA_BYTES_MAX
+            }
+            Extent::Hole { blocks } => place + u64::from(*blocks) <= DELTAS_END,
+            Extent::Frame { .. }
+            | Extent::Inline(_)
+            | Extent::Reserved { .. }
+            | Extent::Shared { .. } => false,
+        }
     }
 
     /// What it counts as, where its file has `beside` blocks of the same compressed frame that are not part of it.

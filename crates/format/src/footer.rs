@@ -5,7 +5,7 @@ use crate::codec::{Put, Reader};
 use crate::extent::FILE_BLOCKS_END;
 use crate::gate::Features;
 use crate::table::{Role, ZitEntry};
-use crate::zone_header::{PROPERTIES, Properties, SHARED_BLOCKS, SNAPSHOTS};
+use crate::zone_header::{DELTAS, PROPERTIES, Properties, SHARED_BLOCKS, SNAPSHOTS};
 use crate::{Addr, Lsn, PageId, Result, ZoneId};
 
 const WHAT: &str = "checkpoint footer";
@@ -66,6 +66,8 @@ pub struct Footer {
     pub shared_end: u64,
     /// Items of the table of versions; 0 if no snapshot was ever taken. Encoded where the features have [`SNAPSHOTS`], else 0.
     pub versions: u32,
+    /// Whether a file has, or ever had, deltas. Encoded where the features have [`DELTAS`], as a byte, else false.
+    pub has_deltas: bool,
     /// With the feature [`PROPERTIES`]: what users may have changed since the volume was made.
     pub properties: Option<Properties>,
     /// Where each MAT chunk is; [`Addr::ZERO`] for a chunk without a used entry.
@@ -139,6 +141,9 @@ impl Footer {
         if self.features.incompatible & SNAPSHOTS != 0 {
             out.put_u32(self.versions);
         }
+        if self.features.incompatible & DELTAS != 0 {
+            out.put_u8(self.has_deltas.into());
+        }
         if let Some(properties) = &self.properties {
             properties.put(&mut out);
         }
@@ -193,6 +198,13 @@ impl Footer {
             0 => 0,
             _ => r.u32()?,
         };
+        let has_deltas = match features.incompatible & DELTAS {
+            0 => 0,
+            _ => r.u8()?,
+        };
+        if has_deltas > 1 {
+            return Err(r.bad("deltas", has_deltas.into()));
+        }
         let properties = match features.incompatible & PROPERTIES {
             0 => None,
             _ => Some(Properties::read(&mut r)?),
@@ -232,6 +244,7 @@ impl Footer {
             max_active,
             shared_end,
             versions,
+            has_deltas: has_deltas == 1,
             properties,
             mat,
             zit,

@@ -91,7 +91,7 @@ pub struct Inode {
     pub sectors: u64,
     /// Device number of a device node, as `st_rdev`.
     pub rdev: u32,
-    /// Hints: [`FLAG_XATTRS`], [`FLAG_PREALLOCATED`]. Other bits are 0.
+    /// Hints: [`FLAG_XATTRS`], [`FLAG_PREALLOCATED`], [`FLAG_DELTAS`]. Other bits are 0.
     pub flags: u32,
     /// Last access.
     pub atime: Timestamp,
@@ -123,6 +123,9 @@ pub const FLAG_XATTRS: u32 = 1;
 /// Set once space was set aside for blocks of the file, and left set: what is written to them takes whole blocks, so that the
 /// space stays theirs.
 pub const FLAG_PREALLOCATED: u32 = 2;
+
+/// Set once a block of the file was written as a delta, and left set: without it nobody needs to look for deltas.
+pub const FLAG_DELTAS: u32 = 4;
 
 /// Bit of the mask of an inode in a record.
 const COMPRESSION_TOLD: u8 = 8;

@@ -7,6 +7,7 @@ pub mod checksum;
 mod codec;
 pub mod compression;
 pub mod container;
+pub mod delta;
 pub mod device_label;
 pub mod envelope;
 pub mod error;

@@ -4,6 +4,7 @@
 //! tree, since cleaning moves blocks without journaling it.
 
 use crate::codec::{Put, Reader};
+use crate::delta::is_delta;
 use crate::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX};
 use crate::inode::{Inode, SHARED, SIZE_MAX, Timestamp};
 use crate::{BLOCK_SIZE, Ino, Key, KeyKind, Result, VersionId};
@@ -38,7 +39,7 @@ pub enum Op {
         /// Which.
         key: Key,
     },
-    /// Map file blocks from `block` on to `extent`, in place of what was there. Tag 3, inode
+    /// Map file blocks from `block` on to `extent`, in place of what was there; or make the delta of a block ([`crate::delta`]). Tag 3, inode
     /// (varint), block (varint), length of the extent (varint), extent as in
     /// [`crate::extent`]. A packed extent only with the feature [`crate::zone_header::FRAMES`]; packing of what lies in the tree
     /// is not journaled.
@@ -86,7 +87,8 @@ pub enum Op {
     /// this one as it is from the source's first. Source and target are files, and ranges of one file do not overlap.
     Share(Share),
     /// Map file blocks of one version to an extent that has the same content, in place of what this version has there; in other versions
-    /// nothing changes. Tag 10, version, then as [`Op::Map`].
+    /// nothing changes. Deltas of the blocks stay. Where there is one version the inode's sectors follow. Tag 10, version, then as
+    /// [`Op::Map`].
     Move {
         /// Whose item it is.
         version: VersionId,
@@ -257,6 +259,31 @@ impl Op {
             // What anybody sees stays the same.
             Op::Move { .. } | Op::Settle(_) => None,
             Op::Lot { .. } => None,
+        }
+    }
+
+    /// The file blocks that get another content with it, from the first to one past the last: their deltas ([`crate::delta`]) go. Of places
+    /// of deltas there are none.
+    #[must_use]
+    pub fn replaced_blocks(&self) -> Option<(Ino, u64, u64)> {
+        let (ino, from, to) = match self {
+            Op::Map { ino, block, extent } => (*ino, *block, block.saturating_add(extent.blocks())),
+            Op::Punch { ino, from, to } => (*ino, *from, *to),
+            Op::Splice { ino, block, .. } => (*ino, *block, block.saturating_add(1)),
+            Op::Share(share) => (share.to, share.to_block, share.target_end()),
+            // What anybody sees stays the same.
+            Op::Move { .. } | Op::Settle(_) => return None,
+            Op::Put { .. } | Op::Delete { .. } | Op::Touch { .. } | Op::Lot { .. } => return None,
+        };
+        (!is_delta(from)).then_some((ino, from, to))
+    }
+
+    /// The file that gets a delta with it.
+    #[must_use]
+    pub fn has_delta(&self) -> Option<Ino> {
+        match self {
+            Op::Map { ino, block, .. } if is_delta(*block) => Some(*ino),
+            _ => None,
         }
     }
 

@@ -53,9 +53,11 @@ pub const SNAPSHOTS: u64 = 512;
 pub const PROPERTIES: u64 = 1024;
 /// Incompatible feature: what owners take may be counted and limited, and inodes may have a project ([`crate::quota`]).
 pub const QUOTA: u64 = 2048;
+/// Incompatible feature: blocks of files may be stored as differences to what was stored before, see [`crate::delta`].
+pub const DELTAS: u64 = 4096;
 /// Features whose bits a reader must know to mount at all.
 pub const KNOWN_INCOMPATIBLE: u64 =
-    MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | SNAPSHOTS | PROPERTIES | QUOTA | REQUIRED;
+    MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | SNAPSHOTS | PROPERTIES | QUOTA | DELTAS | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
 /// Features whose bits a reader must know to write.

@@ -4,12 +4,15 @@
 
 mod samples;
 
+use persimmon_format::delta;
+use persimmon_format::extent::Extent;
 use persimmon_format::footer::{Footer, Valid};
 use persimmon_format::inode::Inode;
 use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, Xattr, first_item};
 use persimmon_format::quota::QuotaState;
+use persimmon_format::record::Op;
 use persimmon_format::table::MatEntry;
-use persimmon_format::zone_header::{PROPERTIES, Properties, SPLIT, ZoneHeader};
+use persimmon_format::zone_header::{DELTAS, PROPERTIES, Properties, SPLIT, ZoneHeader};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, ZoneId, checksum};
 
 /// Compares bytes with their hexadecimal form; `..` stands for the zeros that follow.
@@ -185,6 +188,43 @@ fn footer_with_properties() {
     assert_eq!(bytes, expected);
     assert_eq!(Footer::decode(&bytes), Ok(footer));
     assert!(Footer::decode(&bytes[..200]).is_err());
+}
+
+#[test]
+fn footer_with_deltas() {
+    let mut footer = samples::footer();
+    let mut expected = footer.encode();
+    footer.features.incompatible |= DELTAS;
+    footer.has_deltas = true;
+    expected[1] |= 16;
+    expected.insert(132, 1);
+    assert_eq!(footer.encode(), expected);
+    assert_eq!(Footer::decode(&expected), Ok(footer));
+    expected[132] = 2;
+    assert!(Footer::decode(&expected).is_err());
+}
+
+/// The delta of block 7: 5 where there was 3.
+#[test]
+fn record_with_a_delta() {
+    let base = [3; BLOCK_SIZE];
+    let mut new = base;
+    new[9] = 5;
+    let extent = Extent::Compressed(delta::between(&base, &new).unwrap());
+    let op = Op::Map {
+        ino: Ino(20),
+        block: delta::place_of(7),
+        extent,
+    };
+    let mut bytes = Vec::new();
+    op.encode(&mut bytes);
+    assert_golden(
+        &bytes,
+        "
+        031487808080808080042704624836f214000100140609000f0200ffffffffff
+        ffffffffffffffffffffe460..
+    ",
+    );
 }
 
 #[test]

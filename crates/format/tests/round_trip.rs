@@ -5,6 +5,7 @@
 mod samples;
 
 use persimmon_format::compression::Codec;
+use persimmon_format::delta::DELTAS_END;
 use persimmon_format::device_label::{DeviceKind, DeviceLabel};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, Kind};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX, RESERVED_BLOCKS_MAX};
@@ -20,7 +21,7 @@ use persimmon_format::references::References;
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{
-    KNOWN_INCOMPATIBLE, PROPERTIES, Properties, REQUIRED, SHARED_BLOCKS, SNAPSHOTS, SPLIT,
+    DELTAS, KNOWN_INCOMPATIBLE, PROPERTIES, Properties, REQUIRED, SHARED_BLOCKS, SNAPSHOTS, SPLIT,
     ZoneHeader,
 };
 use persimmon_format::{
@@ -174,7 +175,10 @@ fn op() -> impl Strategy<Value = Op> {
         key().prop_map(|key| Op::Delete { key }),
         (
             any::<u64>(),
-            0..FILE_BLOCKS_END - u64::from(RESERVED_BLOCKS_MAX),
+            prop_oneof![
+                0..FILE_BLOCKS_END - u64::from(RESERVED_BLOCKS_MAX),
+                FILE_BLOCKS_END..DELTAS_END,
+            ],
             extent()
         )
             .prop_filter(
@@ -293,6 +297,7 @@ fn footer() -> impl Strategy<Value = Footer> {
                     } else {
                         n[9] as u32
                     },
+                    has_deltas: incompatible & DELTAS & n[9] != 0,
                     mat,
                     zit,
                     overrides,

@@ -5,7 +5,7 @@ mod table;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use persimmon_vfs::{AccessTimes, Barrier, Compression, FsyncOrder, OnError};
+use persimmon_vfs::{AccessTimes, Barrier, Compression, Deltas, FsyncOrder, OnError};
 
 use table::{IGNORED, OPTIONS, OptionSpec};
 
@@ -38,6 +38,8 @@ pub struct MountOptions {
     pub fsync: FsyncOrder,
     /// `compression=`: of files for which nothing else says it.
     pub compression: Compression,
+    /// Which synced blocks are written as differences.
+    pub deltas: Deltas,
     /// `barrier=`: when the device is flushed.
     pub barrier: Barrier,
     /// `cache=`: metadata kept in memory, bytes; `None` is the engine's default.
@@ -88,6 +90,7 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(5),
             fsync: FsyncOrder::default(),
             compression: Compression::Lz4,
+            deltas: Deltas::InMemory,
             barrier: Barrier::default(),
             cache_bytes_max: None,
             staging_bytes_max: None,
@@ -251,7 +254,7 @@ mod tests {
     fn every_option_of_the_table_is_taken() {
         let list = "ro,rw,noatime,relatime,atime,strictatime,nodiratime,diratime,suid,nosuid,dev,nodev,exec,noexec,\
             sync,async,dirsync,allow_other,noallow_other,default_permissions,errors=continue,\
-            fsync=strict,compression=zstd:7,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,fuse,remount";
+            fsync=strict,compression=zstd:7,deltas=always,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,fuse,remount";
         let options = MountOptions::parse(list).unwrap();
         assert_eq!(
             options,
@@ -269,6 +272,7 @@ mod tests {
                 commit_interval: Duration::from_secs(30),
                 fsync: FsyncOrder::Strict,
                 compression: Compression::Zstd(7),
+                deltas: Deltas::Always,
                 barrier: Barrier::Off,
                 cache_bytes_max: Some(16 << 20),
                 staging_bytes_max: Some(8 << 20),

@@ -213,6 +213,7 @@ rules! {
     COUNT_INODES 331 Error "the checkpoint's count of inodes is wrong", RECOUNT;
     COUNT_RESERVED 332 Error "the checkpoint's count of preallocated blocks is wrong", RECOUNT;
     SHARED_END 333 Error "shared blocks lie past the end that the checkpoint tells", RECOUNT;
+    DELTAS_TOLD 334 Error "a file has deltas, and the checkpoint tells of none", RECOUNT;
 
     PAGE 401 Error "a metadata page is damaged", ANEW;
     PAGE_IDENTITY 402 Error "a page is not the one the tree expects", ANEW;
@@ -237,6 +238,8 @@ rules! {
     EXTENT_PLACE 522 Error "an extent is not in the written part of a data zone", BACKUP;
     EXTENT_SHARED 523 Error "a block belongs to two extents", BACKUP;
     EXTENT_PAST_END 524 Error "a file has data past its end", "fsck --repair frees it";
+    DELTA_BASE 525 Error "a delta is not of what is stored", "fsck --repair removes a delta of nothing; restore the file from a copy";
+    DELTA_FLAG 526 Error "a file has deltas, and its inode does not say so", CORRECT;
     SHARED_EXTENT 531 Error "the store of shared blocks has an extent that it cannot have", BACKUP;
     SHARED_MISSING 532 Error "a file names shared blocks that are not there", "fsck --repair leaves a hole there; restore the file from a copy";
     SHARED_UNNAMED 533 Error "no file has some of the shared blocks", "fsck --repair frees them";

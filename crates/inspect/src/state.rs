@@ -4,6 +4,7 @@
 //! The tree has items of all versions. A key without a version names a *place*; what is shown at a place depends on the version that
 //! one looks at ([`Scope`]).
 
+mod deltas;
 mod extents;
 mod quota;
 mod settle;
@@ -28,6 +29,7 @@ use persimmon_format::{FormatError, Ino, Key, KeyKind, PageId, SubvolumeId, Vers
 
 use crate::tree::{CheckedTree, Leaf, StoredPage};
 use crate::volume::Inspector;
+pub(crate) use deltas::Base;
 pub(crate) use quota::owners;
 pub(crate) use shown::Picker;
 pub(crate) use versions::{Scope, Versions, changes_of, is_of_table, subvolume_of, version_of};
@@ -310,6 +312,7 @@ impl<'i, 'd> State<'i, 'd> {
     }
 
     fn op(&mut self, op: &Op, grown: &mut Grown) -> Result<()> {
+        self.change_deltas(op, grown)?;
         match op {
             Op::Put { key, value } => {
                 // The inode that a record puts is as after all that it did before.
@@ -355,7 +358,10 @@ impl<'i, 'd> State<'i, 'd> {
                     ino: *ino,
                     scope: Rc::new(Scope::only(*version)),
                 };
-                self.replace(&at, (*block, end), Some(extent.clone()))?;
+                let more = self.replace(&at, (*block, end), Some(extent.clone()))?;
+                if self.versions.is_plain() {
+                    grown.add(*ino, more);
+                }
             }
             Op::Settle(settle) => self.settle(settle)?,
             // Of no item: the inspector knows where the lots end.

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use persimmon_format::compression::Codec;
+use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::packed::FrameTally;
@@ -44,6 +45,8 @@ pub struct UsageByStorage {
     pub inline: ContentUsage,
     /// Preallocated, and not written yet: it takes space and has no content.
     pub reserved: ContentUsage,
+    /// Differences of blocks to what is stored for them: these blocks are the content of others here.
+    pub deltas: ContentUsage,
     /// Shared: its content in every place of a file that has it, and what is stored of that, once.
     pub shared: ContentUsage,
 }
@@ -115,7 +118,12 @@ impl Inspector<'_> {
                 KeyKind::EXTENT if counted == Some(key.ino) => {
                     Extent::decode(value).map(|extent| {
                         let sectors = tally.extent(key.ino, key.item, &extent).sectors;
-                        usage.extent(&extent, sectors);
+                        if is_delta(key.item) {
+                            usage.by_storage.deltas.add(0, sectors);
+                            usage.all.add(0, sectors);
+                        } else {
+                            usage.extent(&extent, sectors);
+                        }
                     })
                 }
                 _ => Ok(()),

@@ -150,6 +150,20 @@ impl World {
         }
     }
 
+    /// Changes a few bytes of blocks, which get deltas.
+    fn edit(&mut self) {
+        let (ino, ..) = self.any();
+        for _ in 0..=self.dice.roll(2) {
+            let at = self.dice.roll(100) * BLOCK + self.dice.roll(4000);
+            let size = self.volume.attr(ino).unwrap().unwrap().size;
+            if at + 50 < size {
+                let bytes = [self.dice.roll(250) as u8; 50];
+                self.volume.write(ino, at, &bytes, now(3)).unwrap();
+            }
+        }
+        self.volume.sync_file(ino).unwrap();
+    }
+
     fn any(&mut self) -> (Ino, Ino, String) {
         self.files[self.dice.roll(self.files.len() as u64) as usize].clone()
     }
@@ -318,7 +332,8 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.dice.roll(37) {
+        match self.dice.roll(45) {
+            37..=44 => self.edit(),
             0..=11 => self.write(),
             12..=13 => {
                 let (ino, ..) = self.any();

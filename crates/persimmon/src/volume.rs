@@ -10,7 +10,7 @@ use persimmon_device::{
     pair,
 };
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
-use persimmon_vfs::{Clock, Compression, Vfs};
+use persimmon_vfs::{Clock, Compression, Deltas, Vfs};
 
 use crate::kept::{Keeper, Place, draw_opening, replay::replay};
 use crate::{
@@ -153,6 +153,7 @@ impl Default for Options {
         Options {
             engine: EngineOptions {
                 compression: Compression::Lz4,
+                deltas: Deltas::InMemory,
                 parallel: Arc::new(AllCores),
                 ..EngineOptions::default()
             },

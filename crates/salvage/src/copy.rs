@@ -195,7 +195,7 @@ impl<'a, 'd> Copy<'a, 'd> {
         self.put(Key::inode(ino), inode.encode())?;
         let file = inode
             .is_file()
-            .then(|| File::new(ino, found.map(|_| size), inode.mtime));
+            .then(|| File::new(ino, found.as_ref(), inode.mtime));
         Ok(Current {
             ino,
             inode: Inode { size, ..inode },

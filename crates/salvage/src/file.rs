@@ -2,13 +2,14 @@
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::Intent;
+use persimmon_format::delta::{self, block_at, is_delta, place_of};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
-use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
+use persimmon_format::inode::{FLAG_DELTAS, Inode, SIZE_MAX, Timestamp};
 use persimmon_format::packed::{self, Packed};
 use persimmon_format::{Addr, Ino, Key};
 
 use crate::copy::Copy;
-use crate::loss::Lost;
+use crate::loss::{CHANGES_LOST, Lost};
 use crate::{Error, Result};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -19,6 +20,8 @@ pub(crate) struct File {
     /// Its size, if its attributes are known; else the end of what was found.
     size: Option<u64>,
     mtime: Timestamp,
+    /// Its attributes say that it has deltas.
+    has_deltas: bool,
     /// Where what was found so far ends, bytes.
     end: u64,
     /// A damaged range that may go on, bytes.
@@ -26,11 +29,13 @@ pub(crate) struct File {
 }
 
 impl File {
-    pub(crate) fn new(ino: Ino, size: Option<u64>, mtime: Timestamp) -> File {
+    /// A file whose attributes are as they were found, if they were.
+    pub(crate) fn new(ino: Ino, found: Option<&Inode>, mtime: Timestamp) -> File {
         File {
             ino,
-            size,
+            size: found.map(|inode| inode.size),
             mtime,
+            has_deltas: found.is_some_and(|inode| inode.flags & FLAG_DELTAS != 0),
             end: 0,
             bad: None,
         }
@@ -52,6 +57,7 @@ impl File {
             Ok(extent) if !extent.fits_at(block) => {
                 self.bad_to(copy, at, at.saturating_add(BLOCK));
             }
+            Ok(delta) if is_delta(block) => self.tree_delta(copy, block, &delta)?,
             Ok(Extent::Shared {
                 at: in_store,
                 blocks,
@@ -70,6 +76,39 @@ impl File {
             }
         }
         Ok(())
+    }
+
+    /// A delta that the tree has, of a block that was copied. A newer one, of the same stored content, counts instead.
+    fn tree_delta(&mut self, copy: &mut Copy<'_, '_>, place: u64, delta: &Extent) -> Result<()> {
+        let newer = copy.content.stray_blocks().get(&(self.ino, place));
+        let newer = newer.filter(|stray| stray.later).map(|stray| &stray.extent);
+        if let Some(newer) = newer
+            && self.delta(copy, place, newer)?
+        {
+            return Ok(());
+        }
+        if !self.delta(copy, place, delta)? {
+            let at = block_at(place).saturating_mul(BLOCK);
+            self.bad_to(copy, at, at.saturating_add(BLOCK));
+        }
+        Ok(())
+    }
+
+    /// Makes of a block that was copied what a delta says. False if it is not of this content, or cannot be read.
+    fn delta(&mut self, copy: &mut Copy<'_, '_>, place: u64, delta: &Extent) -> Result<bool> {
+        let Some(bytes) = copy.content.delta_bytes(delta) else {
+            return Ok(matches!(delta, Extent::Hole { .. }));
+        };
+        let at = block_at(place).saturating_mul(BLOCK);
+        let mut content = vec![0; BLOCK_SIZE];
+        copy.to
+            .read(self.ino, at, &mut content)
+            .map_err(Error::New)?;
+        let applies = delta::apply(&bytes, &mut content);
+        if applies {
+            self.write(copy, at, &content)?;
+        }
+        Ok(applies)
     }
 
     /// An extent that has content of its own; of another one nothing.
@@ -212,7 +251,12 @@ impl File {
         let mut found = 0u64;
         let range = (self.ino, 0)..=(self.ino, u64::MAX);
         for ((_, block), stray) in content.stray_blocks().range(range) {
-            if known && stray.later || *block >= FILE_BLOCKS_END {
+            if known && stray.later {
+                continue;
+            }
+            if is_delta(*block) {
+                // Of something else than what was found it is of no use.
+                self.delta(copy, *block, &stray.extent)?;
                 continue;
             }
             found += 1;
@@ -221,6 +265,15 @@ impl File {
         let blocks = self
             .size
             .map_or(FILE_BLOCKS_END, |size| size.div_ceil(BLOCK));
+        let places = [place_of(0), place_of(blocks)].map(|place| Key::extent(self.ino, place));
+        let damage = content.damage(places[0], places[1]);
+        let damage: Vec<_> = damage.filter(|_| self.has_deltas).collect();
+        for part in damage {
+            let offset = |key: Key| block_at(key.item).saturating_mul(BLOCK).min(self.limit());
+            let range = (offset(part.from), offset(part.to));
+            let path = copy.path(self.ino);
+            copy.lose_at(path, self.ino, Lost::Older, range, CHANGES_LOST.to_owned());
+        }
         let keys = (Key::extent(self.ino, 0), Key::extent(self.ino, blocks));
         let damage: Vec<_> = content.damage(keys.0, keys.1).collect();
         for part in damage {
@@ -244,7 +297,7 @@ impl File {
     pub(crate) fn newer(&mut self, copy: &mut Copy<'_, '_>, of: Ino) -> Result<()> {
         let blocks = copy.content.stray_blocks();
         for ((_, block), stray) in blocks.range((of, 0)..=(of, u64::MAX)) {
-            if stray.later && *block < FILE_BLOCKS_END {
+            if stray.later && !is_delta(*block) {
                 self.content(copy, *block * BLOCK, &stray.extent)?;
             }
         }

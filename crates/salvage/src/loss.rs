@@ -36,6 +36,9 @@ pub enum Lost {
     Metadata,
 }
 
+/// Said where deltas of blocks are lost.
+pub(crate) const CHANGES_LOST: &str = "the latest changes of some blocks";
+
 /// A loss.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Loss {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use persimmon_device::ZonedDevice;
 use persimmon_engine::{Options, Rebuild, RebuildStart};
+use persimmon_format::delta::{block_at, is_delta, place_of};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{
-    FLAG_PREALLOCATED, FLAG_XATTRS, Inode, ROOT, SHARED, SIZE_MAX, Timestamp,
+    FLAG_DELTAS, FLAG_PREALLOCATED, FLAG_XATTRS, Inode, ROOT, SHARED, SIZE_MAX, Timestamp,
 };
 use persimmon_format::packed::Packed;
 use persimmon_format::quota::{Counting, QuotaState};
@@ -18,7 +19,7 @@ use persimmon_inspect::claims::Claims;
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt, StrayBlock};
 use persimmon_inspect::shared::present_parts;
 
-use crate::loss::{Loss, Lost};
+use crate::loss::{CHANGES_LOST, Loss, Lost};
 use crate::store::Store;
 use crate::{Doing, Error, Result};
 
@@ -313,6 +314,17 @@ impl Mend<'_, '_> {
             let end = inode.size.div_ceil(BLOCK);
             (Key::extent(ino, 0), Key::extent(ino, end), Lost::Extents)
         };
+        if inode.is_file() && inode.flags & FLAG_DELTAS != 0 {
+            let end = inode.size.div_ceil(BLOCK);
+            let places = [place_of(0), place_of(end)].map(|place| Key::extent(ino, place));
+            let damage: Vec<_> = self.content.damage(places[0], places[1]).collect();
+            for part in damage {
+                let offset = |key: Key| block_at(key.item).saturating_mul(BLOCK).min(inode.size);
+                let path = self.path(ino);
+                let range = (offset(part.from), offset(part.to));
+                self.lose(path, ino, Lost::Older, range, CHANGES_LOST.to_owned());
+            }
+        }
         let damage: Vec<_> = self.content.damage(from, to).collect();
         for part in damage {
             let range = match lost {
@@ -356,14 +368,19 @@ impl Mend<'_, '_> {
             return self.put(key, &extent.encode());
         }
         for at in 0..extent.blocks() {
-            self.lose_block(key.ino, key.item.saturating_add(at));
+            self.lose_block(key.ino, block_at(key.item).saturating_add(at));
         }
         Ok(())
     }
 
     /// Takes one block of data, or blocks of a frame, for a block of a file, if it is intact and nobody's.
     fn take(&mut self, place: (Ino, u64), extent: &Extent) -> bool {
-        self.stands(extent)
+        let (ino, block) = place;
+        let is_good = match is_delta(block) {
+            true => self.content.has_base(ino, block, extent),
+            false => self.stands(extent),
+        };
+        is_good
             && match extent {
                 Extent::Frame { addr, .. } => self.owned.take(*addr),
                 Extent::Packed(packed) => self.owned.take_packed(place, packed),
@@ -442,7 +459,7 @@ impl Mend<'_, '_> {
             ctime: self.now,
             btime: self.now,
             // Only without a flag nobody looks for what it tells of.
-            flags: FLAG_XATTRS | FLAG_PREALLOCATED,
+            flags: FLAG_XATTRS | FLAG_PREALLOCATED | FLAG_DELTAS,
             ..Inode::default()
         };
         let path = self.path(ino);
@@ -460,7 +477,10 @@ impl Mend<'_, '_> {
                 self.make_inode(*ino)?;
             }
             let known = content.node(*ino).is_some_and(|node| node.has_inode);
-            let inside = !known || *block < self.blocks_of(*ino);
+            let inside = match is_delta(*block) {
+                true => known && block_at(*block) < self.blocks_of(*ino),
+                false => !known || *block < self.blocks_of(*ino),
+            };
             if inside && !(known && stray.later) {
                 self.take_block(*ino, *block, stray)?;
             }
@@ -504,11 +524,13 @@ impl Mend<'_, '_> {
         let newer: Vec<(Ino, Ino)> = self.placement.newer().collect();
         for (of, ino) in newer {
             let blocks = content.stray_blocks().range((of, 0)..=(of, u64::MAX));
-            let later: Vec<_> = blocks.filter(|(_, stray)| stray.later).collect();
+            let is_whole =
+                |((_, block), stray): &(&(Ino, u64), &StrayBlock)| stray.later && !is_delta(*block);
+            let later: Vec<_> = blocks.filter(is_whole).collect();
             let end = later.last().map_or(0, |((_, block), _)| block + 1);
             let inode = Inode {
                 mode: 0o100_600,
-                size: end.min(FILE_BLOCKS_END) * BLOCK,
+                size: end * BLOCK,
                 nlink: 1,
                 atime: self.now,
                 mtime: self.now,

@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 
 use crate::volume::{Kind, Volume};
 use crate::{
-    bad_input, clones, compression, damage, durable, endurance, full, installed, kill, live_tools,
-    many_files, model, output, phases, quota, remount, scrub, snapshots, streams, two_devices,
-    unmounted, unmounting, workplace,
+    bad_input, clones, compression, damage, deltas, durable, endurance, full, installed, kill,
+    live_tools, many_files, model, output, phases, quota, remount, scrub, snapshots, streams,
+    two_devices, unmounted, unmounting, workplace,
 };
 
 /// A named test with volumes of its own.
@@ -75,6 +75,7 @@ pub fn all() -> Vec<Scenario> {
         model::SCENARIOS,
         bad_input::SCENARIOS,
         clones::SCENARIOS,
+        deltas::SCENARIOS,
         installed::SCENARIOS,
         damage::SCENARIOS,
         scrub::SCENARIOS,

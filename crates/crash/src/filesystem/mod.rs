@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_engine::invariant::panic_on_bugs;
-use persimmon_engine::{Barrier, FormatOptions, FsyncOrder, RecoveryReport, Volume};
+use persimmon_engine::{Barrier, Deltas, FormatOptions, FsyncOrder, RecoveryReport, Volume};
 use persimmon_format::Compression;
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_inspect::finding::{
@@ -209,6 +209,9 @@ fn recovery_paths(report: &RecoveryReport, orphans: usize) -> Vec<&'static str> 
     met.chain([replayed]).collect()
 }
 
+/// Which seeds make deltas: chosen so that those which found something before there were any are what they were.
+const DELTAS_OF_SEED: u64 = 0xad79_da88_7d75_a363;
+
 /// Bounds so small that they are reached, and the order of an fsync: they go by the seed.
 fn options(config: &SimConfig) -> persimmon_engine::Options {
     let seed = config.seed;
@@ -233,6 +236,11 @@ fn options(config: &SimConfig) -> persimmon_engine::Options {
             0 => Compression::None,
             3 => Compression::Zstd(1),
             _ => Compression::Lz4,
+        },
+        deltas: match seed.wrapping_mul(DELTAS_OF_SEED) >> 61 {
+            0..2 => Deltas::Always,
+            2 => Deltas::InMemory,
+            _ => Deltas::None,
         },
         frame_cache_bytes_max: (64 << 10) * small(256),
         read_cache_bytes_max: match (seed >> 40) % 3 {

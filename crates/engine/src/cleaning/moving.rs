@@ -10,7 +10,7 @@ use persimmon_format::{Addr, Compression, Ino, checksum};
 use super::Cleaner;
 use crate::error::Result;
 use crate::meta::extents::{self, MappedExtent};
-use crate::meta::{Meta, Transaction};
+use crate::meta::{Meta, Transaction, deltas};
 use crate::placement::{Compressed, Exchange, Places, Placing, packed_runs};
 use crate::statistics::add;
 use crate::zones::{Life, MovedFrom, Placed, Run, Stream};
@@ -339,16 +339,17 @@ fn remap(tx: &mut Transaction<'_>, moves: &[Exchange]) -> Result<u64> {
             let blocks = live.extent.blocks();
             moved += blocks;
             let extent = to.part(live.block - block, blocks);
-            tx.push(tx.find(|meta| Ok(moved_to(meta, *ino, &live, extent)))?);
+            tx.push(tx.find(|meta| moved_to(meta, *ino, &live, extent))?);
         }
     }
     Ok(moved)
 }
 
-/// What maps a live extent to its new place, in the version whose it is.
-fn moved_to(meta: &Meta, ino: Ino, live: &MappedExtent, extent: Extent) -> Op {
+/// What maps a live extent to its new place, in the version whose it is. Mapping takes the deltas of the blocks away, a move does not.
+fn moved_to(meta: &Meta, ino: Ino, live: &MappedExtent, extent: Extent) -> Result<Op> {
     let MappedExtent { block, version, .. } = *live;
-    if meta.versions.is_plain() || ino == SHARED {
+    let is_plain = meta.versions.is_plain() && !deltas::may_have(meta, ino)?;
+    Ok(if is_plain || ino == SHARED {
         Op::Map { ino, block, extent }
     } else {
         Op::Move {
@@ -357,5 +358,5 @@ fn moved_to(meta: &Meta, ino: Ino, live: &MappedExtent, extent: Extent) -> Op {
             block,
             extent,
         }
-    }
+    })
 }

@@ -12,7 +12,7 @@ use super::growth::Growth;
 use super::{FileData, blocks_in};
 use crate::error::{Error, Result};
 use crate::meta::extents::MappedExtent;
-use crate::meta::{Intent, sharing};
+use crate::meta::{Intent, deltas, sharing};
 
 /// Extents of the source that one record shares.
 pub(super) const EXTENTS_MAX: usize = 64;
@@ -245,7 +245,14 @@ impl FileData {
                         || !reaches_into(mapped, to, to + blocks);
                     tx.find(|meta| Ok(is_apart && sharing::may_move(meta, range.from, mapped)?))
                 };
-                let (step, taken) = next_step(&extents, start, from + blocks, may_move)?;
+                let end = from + blocks;
+                let delta = tx.find(|meta| deltas::first(meta, range.from, start, end))?;
+                let (step, taken) = match delta {
+                    // The target would have what is stored.
+                    Some((first, behind)) if first == start => (Step::Copy, behind - start),
+                    Some((first, _)) => next_step(&extents, start, first, may_move)?,
+                    None => next_step(&extents, start, end, may_move)?,
+                };
                 let to_block = to + done;
                 match &step {
                     Step::Share => {

@@ -10,7 +10,7 @@ use super::clone::{CloneRange, Cloned, EXTENTS_MAX};
 use super::{FileData, blocks_in};
 use crate::error::{Error, Result};
 use crate::meta::extents::MappedExtent;
-use crate::meta::{Intent, View, sharing};
+use crate::meta::{Intent, View, deltas, sharing};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -197,6 +197,18 @@ fn next_step(view: &View<'_>, pair: &Pair, (done, blocks): (u64, u64)) -> Result
         // Overwriting a shared block frees nothing: the room that was promised for it would be gone.
         if inode.flags & FLAG_PREALLOCATED != 0 {
             return Ok((Step::Leave, blocks - done));
+        }
+    }
+    let mut count = count;
+    for (ino, first) in [pair.from, pair.to] {
+        let start = first + done;
+        // Who has the block would have what is stored.
+        match view.find(|meta| deltas::first(meta, ino, start, start + count))? {
+            Some((block, behind)) if block == start => {
+                return Ok((Step::Leave, (behind - start).min(count)));
+            }
+            Some((block, _)) => count = block - start,
+            None => {}
         }
     }
     let look = |(ino, first): (Ino, u64)| -> Result<(Vec<MappedExtent>, u64)> {

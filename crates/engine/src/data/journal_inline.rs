@@ -11,6 +11,7 @@ use persimmon_format::packed;
 use persimmon_format::record::Op;
 
 use super::FileData;
+use super::deltas::Tried;
 use super::write_back::{BatchFile, Mapping, tail};
 use crate::error::{Error, Result};
 
@@ -27,7 +28,7 @@ const ENTRY_BYTES: usize = 32;
 /// journal and packed: with more bytes, writing it once as it is costs less.
 const COMPRESSED_BYTES_MAX: usize = BLOCK_SIZE / 2 - 2 * ENTRY_BYTES;
 /// Most blocks of a file that one record may inline.
-const JOURNAL_INLINE_BLOCKS_MAX: u64 = 4;
+pub(super) const JOURNAL_INLINE_BLOCKS_MAX: u64 = 4;
 /// Files, more or less, of which it is known whether their blocks compressed.
 const FILES_KNOWN: usize = 1024;
 /// Doublings of the blocks that are not tried after one that did not compress: up to 15.
@@ -111,8 +112,8 @@ impl FileData {
         Ok(mapping)
     }
 
-    /// The blocks of a file compressed, as they are inlined in the journal, except its tail if that
-    /// is inlined as it is. `None` if they are too many, or do not compress well enough. The file has nothing
+    /// The blocks of a file as deltas or compressed, as they are inlined in the journal, except its tail if that
+    /// is inlined as it is. `None` if they are too many, or one does not become short enough. The file has nothing
     /// preallocated.
     pub(super) fn journal_inline_blocks(
         &self,
@@ -124,8 +125,12 @@ impl FileData {
         let blocks_inlined = member.blocks - u64::from(tail.is_some());
         if !(1..=JOURNAL_INLINE_BLOCKS_MAX).contains(&blocks_inlined)
             || self.store.meta().journal_inline.bytes() >= self.placement.journal_inline_bytes_max()
-            || !self.compressibility.worth_trying(ino)
         {
+            return Ok(None);
+        }
+        let tries_deltas = self.may_make_deltas() && self.similarity.worth_trying(ino);
+        let tries_compression = self.compressibility.worth_trying(ino);
+        if !tries_deltas && !tries_compression {
             return Ok(None);
         }
         let mut room = JOURNAL_INLINE_BYTES_MAX;
@@ -143,19 +148,46 @@ impl FileData {
                 if Some(block) == tail_block {
                     continue;
                 }
-                let compressed = packed::compress(content, COMPRESSED_BYTES_MAX);
-                self.compressibility.note(ino, compressed.is_some());
-                let Some(compressed) = compressed else {
+                let delta = match tries_deltas {
+                    true => self.as_delta(ino, block, content)?,
+                    false => None,
+                };
+                let compressed = || {
+                    let compressed = packed::compress(content, COMPRESSED_BYTES_MAX);
+                    self.compressibility.note(ino, compressed.is_some());
+                    compressed.map(|bytes| Mapping::map(ino, block, Extent::Compressed(bytes)))
+                };
+                let mapping = delta.or_else(|| tries_compression.then(compressed).flatten());
+                let Some(mapping) = mapping else {
                     return Ok(None);
                 };
-                let Some(left) = room.checked_sub(compressed.len() + ENTRY_BYTES) else {
+                let Some(left) = room.checked_sub(mapping.inline_len() + ENTRY_BYTES) else {
                     return Ok(None);
                 };
                 room = left;
-                mappings.push(Mapping::map(ino, block, Extent::Compressed(compressed)));
+                mappings.push(mapping);
             }
         }
         Ok(Some(mappings))
+    }
+
+    fn as_delta(
+        &self,
+        ino: Ino,
+        block: u64,
+        content: &[u8; BLOCK_SIZE],
+    ) -> Result<Option<Mapping>> {
+        match self.delta_of(ino, block, content)? {
+            Tried::Delta(mapping) => {
+                self.similarity.note(ino, true);
+                Ok(Some(mapping))
+            }
+            Tried::TooLong => {
+                self.similarity.note(ino, false);
+                Ok(None)
+            }
+            Tried::NoBase => Ok(None),
+        }
     }
 }
 

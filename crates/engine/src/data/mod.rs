@@ -5,7 +5,7 @@
 //! `resize` and `seek` are the calls from above, `growth` which staged blocks make a file longer, `truncations` what is left of long
 //! ones to do later. `write_back` takes staged data to the device, `placing` finds zones
 //! for it, `journal_inline` what an fsync inlines in its record, which `packing`
-//! puts into blocks later; `tails` are last blocks, in memory for who appends.
+//! puts into blocks later; `deltas` are blocks of which little changed; `tails` are last blocks, in memory for who appends.
 
 use persimmon_sync::{Arc, Mutex};
 use std::collections::BTreeSet;
@@ -14,6 +14,7 @@ use persimmon_format::{Ino, SubvolumeId};
 
 mod clone;
 mod compress;
+mod deltas;
 mod equal;
 mod files;
 mod growth;
@@ -66,6 +67,8 @@ pub(crate) struct FileData {
     /// Blocks out of compressed frames, for reads that do not use the other one.
     frame_cache: Option<ReadCache>,
     compressibility: Compressibility,
+    /// Whether little changes of synced blocks.
+    similarity: Compressibility,
     snapshot_fence: SnapshotFence,
     /// Subvolumes that are about to go: nothing is staged of them any more.
     closed: Mutex<BTreeSet<SubvolumeId>>,
@@ -92,6 +95,7 @@ impl FileData {
             read_cache: ReadCache::new(options.read_cache_bytes_max),
             frame_cache: ReadCache::new(options.frame_cache_bytes_max),
             compressibility: Compressibility::default(),
+            similarity: Compressibility::default(),
             snapshot_fence: SnapshotFence::default(),
             closed: Mutex::default(),
         }

@@ -8,11 +8,12 @@ use persimmon_format::packed;
 use persimmon_format::{Addr, Ino, checksum};
 
 use super::FileData;
-use super::read_cache::{Cached, FileState, StoredAt};
+use super::read_cache::{ALL_BLOCKS, Cached, FileState, StoredAt};
 use super::read_plan::{Caches, Frame, Part, Plan, Source, Use, copy_block, deliver, zero_blocks};
 use super::{ReadCache, block_of, blocks_in};
 use crate::error::{Error, Result};
 use crate::invariant::{invariant, invariant_holds};
+use crate::meta::deltas;
 use crate::meta::extents::{self, MappedExtent};
 use crate::statistics::add;
 use crate::zones::Pin;
@@ -104,6 +105,7 @@ impl FileData {
             cache,
             ino,
             state: Some(FileState { size, changes }),
+            known: ALL_BLOCKS,
             reads_around: false,
         });
         let len = (buf.len() as u64).min(size.saturating_sub(offset)) as usize;
@@ -183,6 +185,7 @@ impl FileData {
             cache,
             ino,
             state: Some(state).filter(|_| !is_staged),
+            known: ALL_BLOCKS,
             // Ranges of a batch are often neighbours: each would read the others again.
             reads_around: ranges.len() == 1 && cache.has_room(),
         });
@@ -203,19 +206,35 @@ impl FileData {
                 let holes = self.copy_staged(ino, range.offset, range.buf);
                 let looks = holes.into_iter().flat_map(|(from, to)| looks(from, to));
                 let found: Result<Vec<_>> = looks
-                    .map(|(from, to)| Ok((from, to, self.pinned_extents(ino, from, to)?)))
+                    .map(|(from, to)| Ok((from, to, self.find(ino, from, to)?)))
                     .collect();
-                range.failed = found.is_err();
+                let has_deltas = |(.., found): &(u64, u64, Found)| !found.deltas.is_empty();
+                // What has deltas is read by itself.
+                range.failed = found
+                    .as_ref()
+                    .map_or(true, |found| found.iter().any(has_deltas));
                 found.unwrap_or_default()
             })
             .collect();
         let caches = self.caches(ino, cached);
+        // A frame of one range may have blocks whose deltas were not looked up.
+        let may_have_deltas = found
+            .iter()
+            .flatten()
+            .any(|(.., found)| found.may_have_deltas);
+        let caches = match may_have_deltas {
+            true => caches.by_place(),
+            false => caches,
+        };
         let mut plan = Plan::through(caches);
         for (owner, (range, holes)) in wanted.iter_mut().zip(&found).enumerate() {
             plan.owner = owner;
-            for (from, to, extents) in holes {
+            if range.failed {
+                continue;
+            }
+            for (from, to, found) in holes {
                 let (offset, buf) = (range.offset, &mut *range.buf);
-                let planned = self.plan(ino, extents, (*from, *to), offset, buf, &mut plan);
+                let planned = self.plan(ino, &found.extents, (*from, *to), offset, buf, &mut plan);
                 range.failed |= planned.is_err();
             }
         }
@@ -319,19 +338,69 @@ impl FileData {
         buf: &mut [u8],
     ) -> Result<()> {
         for (start, end) in looks(from, to) {
-            let extents = self.pinned_extents(ino, start, end)?;
+            let found = self.find(ino, start, end)?;
+            if !found.deltas.is_empty() {
+                self.read_with_deltas(caches, ino, &found, (start, end), offset, buf)?;
+                continue;
+            }
+            let caches = match found.may_have_deltas {
+                true => caches.of_blocks(start, end),
+                false => caches,
+            };
             let mut plan = Plan::through(caches);
-            self.plan(ino, &extents, (start, end), offset, buf, &mut plan)?;
-            self.fetch_planned(&plan, |used, fetched| {
-                let (block, addr) = (used.block, used.source.addr());
-                let data = fetched.map_err(|error| match error {
-                    Some(error) => self.lost_data(error, ino, block, addr),
-                    None => Error::DataDamaged { ino, block, addr },
-                })?;
-                deliver(ino, caches, used, data, offset, buf)
-            })?;
+            self.plan(ino, &found.extents, (start, end), offset, buf, &mut plan)?;
+            self.fetch_into(ino, &plan, offset, buf)?;
         }
         Ok(())
+    }
+
+    /// Reads blocks of which some have deltas: whole blocks, for a delta is of one.
+    fn read_with_deltas(
+        &self,
+        caches: Caches<'_>,
+        ino: Ino,
+        found: &Found,
+        (from, to): (u64, u64),
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        // What is stored is not what the file has: it is known by its place alone.
+        let caches = caches.by_place();
+        let start = from * BLOCK_SIZE as u64;
+        let mut whole = vec![0; (to - from) as usize * BLOCK_SIZE];
+        let mut plan = Plan::through(caches);
+        self.plan(
+            ino,
+            &found.extents,
+            (from, to),
+            start,
+            &mut whole,
+            &mut plan,
+        )?;
+        self.fetch_into(ino, &plan, start, &mut whole)?;
+        self.apply_deltas(ino, found, caches, start, &mut whole)?;
+        for (block, content) in (from..to).zip(whole.chunks_exact(BLOCK_SIZE)) {
+            copy_block(buf, offset, block, content);
+        }
+        Ok(())
+    }
+
+    /// Reads the places of a plan, and copies to `buf`, whose first byte is at `offset`, what they hold for it.
+    pub(super) fn fetch_into(
+        &self,
+        ino: Ino,
+        plan: &Plan<'_>,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        self.fetch_planned(plan, |used, fetched| {
+            let (block, addr) = (used.block, used.source.addr());
+            let data = fetched.map_err(|error| match error {
+                Some(error) => self.lost_data(error, ino, block, addr),
+                None => Error::DataDamaged { ino, block, addr },
+            })?;
+            deliver(ino, plan.caches, used, data, offset, buf)
+        })
     }
 
     /// Where a read finds blocks in memory. What lies in a compressed frame is kept whether or not the reader wants blocks kept: the
@@ -342,6 +411,7 @@ impl FileData {
                 cache,
                 ino,
                 state: None,
+                known: ALL_BLOCKS,
                 reads_around: false,
             })
         };
@@ -351,28 +421,27 @@ impl FileData {
         }
     }
 
-    /// Extents of a range; their zones stay as they are while the pins live.
-    fn pinned_extents(
-        &self,
-        ino: Ino,
-        from: u64,
-        to: u64,
-    ) -> Result<Vec<(MappedExtent, Option<Pin>)>> {
+    /// What the tree has of blocks `from..to`.
+    pub(super) fn find(&self, ino: Ino, from: u64, to: u64) -> Result<Found> {
         self.store.view(|view| {
             let extents = view.find(|meta| extents::resolved(meta, ino, from, to))?;
-            Ok(extents
-                .into_iter()
-                .map(|mapped| {
-                    let addr = mapped.extent.addr();
-                    let pin = addr.and_then(|addr| self.store.zones.pin(addr.zone()));
-                    (mapped, pin)
-                })
-                .collect())
+            let may_have_deltas = view.find(|meta| deltas::may_have(meta, ino))?;
+            let deltas = view.find(|meta| deltas::of_blocks(meta, ino, from, to, usize::MAX))?;
+            let pinned = |mapped: MappedExtent| {
+                let addr = mapped.extent.addr();
+                let pin = addr.and_then(|addr| self.store.zones.pin(addr.zone()));
+                (mapped, pin)
+            };
+            Ok(Found {
+                extents: extents.into_iter().map(pinned).collect(),
+                deltas: deltas.into_iter().map(pinned).collect(),
+                may_have_deltas,
+            })
         })
     }
 
     /// Fills in what of blocks `from..to` is in memory, and notes what has to be fetched from the device.
-    fn plan<'p>(
+    pub(super) fn plan<'p>(
         &self,
         ino: Ino,
         extents: &'p [(MappedExtent, Option<Pin>)],
@@ -562,6 +631,15 @@ impl FileData {
         }
         error
     }
+}
+
+/// Extents of a range of blocks; their zones stay as they are while the pins live.
+pub(super) struct Found {
+    pub(super) extents: Vec<(MappedExtent, Option<Pin>)>,
+    /// Deltas of some of the blocks, each at its place.
+    pub(super) deltas: Vec<(MappedExtent, Option<Pin>)>,
+    /// Other blocks of the file may have some.
+    pub(super) may_have_deltas: bool,
 }
 
 /// A range of blocks in pieces whose extents are looked up at a time.

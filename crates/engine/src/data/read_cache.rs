@@ -35,6 +35,9 @@ const SHARD_SETS: usize = 64;
 /// Blocks of a set. With eight a set is full of blocks in use while others are not only where the cache is nearly all in use.
 const WAYS: usize = 8;
 
+/// All blocks of a file.
+pub(super) const ALL_BLOCKS: (u64, u64) = (0, u64::MAX);
+
 /// Blocks that are read together while the cache has room: the files of a small volume are in memory soon, and what is read in vain
 /// takes nobody's place.
 const AROUND_BLOCKS: u64 = 8;
@@ -64,11 +67,30 @@ pub(super) struct Cached<'c> {
     pub(super) ino: Ino,
     /// `None` while the file is being changed: then what is read is known by its place alone.
     pub(super) state: Option<FileState>,
+    /// The file blocks that the state tells of, from the first to past the last. What is stored of others need not be what the file has.
+    pub(super) known: (u64, u64),
     /// Blocks that are not in the cache are read with others around them.
     pub(super) reads_around: bool,
 }
 
 impl Cached<'_> {
+    /// For a file that may have deltas, of which those of these blocks were looked up.
+    pub(super) fn of_blocks(self, from: u64, to: u64) -> Self {
+        Cached {
+            known: (from, to),
+            ..self
+        }
+    }
+
+    /// For what is known by its place alone.
+    pub(super) fn by_place(self) -> Self {
+        Cached {
+            state: None,
+            reads_around: false,
+            ..self
+        }
+    }
+
     /// For the first look, or one after a look that failed: a block around those that are asked for may be what cannot be read.
     pub(super) fn at_look(self, look: usize) -> Self {
         Cached {
@@ -89,6 +111,8 @@ impl Cached<'_> {
     }
 
     fn found(&self, block: u64, at: StoredAt, pin: &Pin) -> Found {
+        let (from, to) = self.known;
+        let state = self.state.filter(|_| (from..to).contains(&block));
         Found {
             name: Name {
                 ino: self.ino,
@@ -98,7 +122,7 @@ impl Cached<'_> {
                 at,
                 resets: pin.resets(),
             },
-            known: self.state.map(|state| Known {
+            known: state.map(|state| Known {
                 changes: state.changes,
                 len: state.len_of(block),
             }),

@@ -4,6 +4,7 @@ use persimmon_device::BLOCK_SIZE;
 use persimmon_format::packed::Packed;
 use persimmon_format::{Addr, Ino, checksum};
 
+use super::deltas::apply_one;
 use super::read_cache::{Cached, StoredAt};
 use crate::error::{Error, Result};
 use crate::zones::Pin;
@@ -22,6 +23,24 @@ impl Caches<'_> {
         blocks: None,
         frames: None,
     };
+}
+
+impl<'c> Caches<'c> {
+    /// See [`Cached::by_place`].
+    pub(super) fn by_place(self) -> Caches<'c> {
+        Caches {
+            blocks: self.blocks.map(Cached::by_place),
+            frames: self.frames.map(Cached::by_place),
+        }
+    }
+
+    /// See [`Cached::of_blocks`].
+    pub(super) fn of_blocks(self, from: u64, to: u64) -> Caches<'c> {
+        Caches {
+            blocks: self.blocks.map(|cached| cached.of_blocks(from, to)),
+            frames: self.frames.map(|cached| cached.of_blocks(from, to)),
+        }
+    }
 }
 
 /// What of a read is on the device: places, and what is made of each.
@@ -49,6 +68,8 @@ pub(super) enum Source<'p> {
     Frame(Frame<'p>),
     /// What the file has of a compressed frame.
     Packed(Part<'p>),
+    /// The delta of the block, which is there as it is stored.
+    Delta(&'p Packed),
 }
 
 /// What a file has of a compressed frame.
@@ -83,6 +104,7 @@ impl Source<'_> {
         match self {
             Source::Frame(frame) => frame.at,
             Source::Packed(part) => part.packed.addr,
+            Source::Delta(packed) => packed.addr,
         }
     }
 }
@@ -113,7 +135,7 @@ impl<'p> Plan<'p> {
     /// Adds a use of `blocks` blocks at `addr`. Pieces that are neighbours in a file are mostly neighbours on the device: those of
     /// the same blocks are read once.
     pub(super) fn add(&mut self, addr: Addr, blocks: u32, block: u64, source: Source<'p>) {
-        let is_packed = matches!(source, Source::Packed(_));
+        let is_packed = matches!(source, Source::Packed(_) | Source::Delta(_));
         let last = self.places.last();
         let shares = is_packed && last.is_some_and(|(at, count)| *at == addr && *count >= blocks);
         if !shares {
@@ -156,6 +178,11 @@ pub(super) fn deliver(
                     copy_block(buf, offset, block, content);
                 }
             }
+        }
+        Source::Delta(packed) => {
+            let delta = packed.verified(data);
+            let delta = delta.ok_or_else(|| damaged(used.block, packed.addr))?;
+            apply_one(ino, used.block, Some(packed.addr), delta, offset, buf)?;
         }
         Source::Frame(Frame { at, crcs, pin }) => {
             let cached = caches.blocks.zip(pin.as_ref());

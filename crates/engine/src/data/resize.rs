@@ -2,6 +2,7 @@
 //! whose last name is gone. Each is made of records of bounded size.
 
 use persimmon_device::BLOCK_SIZE;
+use persimmon_format::delta::{DELTAS_END, block_at, is_delta, place_of};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, RESERVED_BLOCKS_MAX};
 use persimmon_format::inode::{FLAG_PREALLOCATED, Timestamp};
 use persimmon_format::record::{Op, Touch};
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::invariant::{invariant, invariant_holds};
 use crate::meta::extents::{self, MappedExtent};
-use crate::meta::{Intent, Transaction};
+use crate::meta::{Intent, Transaction, deltas};
 
 /// Extents one record may remove.
 const EXTENTS_MAX: usize = 256;
@@ -112,8 +113,8 @@ impl FileData {
         finished
     }
 
-    /// Adds a punch of the first [`EXTENTS_MAX`] extents in `from..to` to a transaction. Answers where to go on, if there are more: what was
-    /// punched may be there as what hides a snapshot's.
+    /// Adds a punch of the first [`EXTENTS_MAX`] extents in `from..to`, with as many deltas, to a transaction. Answers where to go on, if there
+    /// are more: what was punched may be there as what hides a snapshot's.
     pub(super) fn punch_some(
         &self,
         tx: &mut Transaction<'_>,
@@ -123,16 +124,32 @@ impl FileData {
     ) -> Result<Option<u64>> {
         // Of an inode that is gone there is nothing left but what the subvolume owns.
         let is_there = tx.inode(ino)?.is_some();
-        let (extents, next) = tx.find(|meta| match is_there {
-            true => extents::some_shown(meta, ino, from, to, EXTENTS_MAX),
-            false => extents::some_owned(meta, ino, from, to, EXTENTS_MAX),
-        })?;
-        if let (Some(first), Some(last)) = (extents.first(), extents.last()) {
-            tx.push(Op::Punch {
-                ino,
-                from: first.block.max(from),
-                to: last.end().min(to),
-            });
+        let look = |from, to| {
+            tx.find(|meta| match is_there {
+                true => extents::some_shown(meta, ino, from, to, EXTENTS_MAX),
+                false => extents::some_owned(meta, ino, from, to, EXTENTS_MAX),
+            })
+        };
+        let (extents, mut next) = look(from, to)?;
+        let range = extents.first().zip(extents.last());
+        let range = range.map(|(first, last)| (first.block.max(from), last.end().min(to)));
+        let may_have_deltas = tx.find(|meta| deltas::may_have(meta, ino))? && !is_delta(from);
+        let mut punched = range;
+        if let Some((start, end)) = range.filter(|_| may_have_deltas) {
+            // The deltas of these blocks go with them.
+            if let (_, Some(more)) = look(place_of(start), place_of(end))? {
+                let end = block_at(more);
+                (punched, next) = (Some((start, end)), Some(end));
+            }
+        }
+        // The blocks that deltas are of may be a snapshot's: wherever such deltas are, they are left now.
+        if next.is_none() && may_have_deltas && !is_there {
+            let (deltas, more) = look(place_of(0), DELTAS_END)?;
+            let first = deltas.first().map(|delta| delta.block);
+            next = first.or(more);
+        }
+        if let Some((from, to)) = punched {
+            tx.push(Op::Punch { ino, from, to });
         }
         Ok(next)
     }
@@ -559,8 +576,7 @@ impl FileData {
         // Where a snapshot has the inode it goes first: then nothing of it has to be hidden.
         let is_shared = tx.find(|meta| meta.is_below(&key))? && tx.get(&key)?.is_some();
         if is_shared {
-            let (owned, next) =
-                tx.find(|meta| extents::some_owned(meta, ino, 0, FILE_BLOCKS_END, 1))?;
+            let (owned, next) = tx.find(|meta| extents::some_owned(meta, ino, 0, DELTAS_END, 1))?;
             let has_own = !owned.is_empty()
                 || next.is_some()
                 || !tx.owned_items(ino, is_other, 1)?.is_empty();
@@ -568,7 +584,7 @@ impl FileData {
                 tx.delete(key);
                 return Ok(Freed::Part { next: 0 });
             }
-        } else if let Some(next) = self.punch_some(tx, ino, from, FILE_BLOCKS_END)? {
+        } else if let Some(next) = self.punch_some(tx, ino, from, free_end(from))? {
             return Ok(Freed::Part { next });
         }
         let items = tx.owned_items(ino, is_other, EXTENTS_MAX)?;
@@ -594,6 +610,15 @@ pub(crate) struct ClosedSubvolume<'a>(&'a FileData, SubvolumeId);
 impl Drop for ClosedSubvolume<'_> {
     fn drop(&mut self) {
         self.0.closed.lock().remove(&self.1);
+    }
+}
+
+/// Where the blocks end, or the deltas, of which one at `from` is to be freed.
+fn free_end(from: u64) -> u64 {
+    if is_delta(from) {
+        DELTAS_END
+    } else {
+        FILE_BLOCKS_END
     }
 }
 

@@ -1,13 +1,17 @@
 //! The content of a file as it is stored: compressed frames stay compressed. Of two subvolumes only what differs between them, which is told
 //! by where it lies, not by a look at it. For who sends files elsewhere.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use persimmon_device::BLOCK_SIZE;
+use persimmon_format::delta::block_at;
 use persimmon_format::extent::Extent;
 use persimmon_format::packed::{CompressedFrame, Packed};
 use persimmon_format::{Ino, SubvolumeId};
 
 use super::FileData;
 use crate::error::{Error, Result};
+use crate::meta::deltas;
 use crate::meta::extents::{self, MappedExtent};
 use crate::zones::Pin;
 
@@ -61,7 +65,23 @@ struct Range {
     block: u64,
     end: u64,
     extent: Option<Extent>,
+    /// The extent is not what the file has: there is a delta to it.
+    is_base: bool,
     pin: Option<Pin>,
+}
+
+impl Range {
+    /// Blocks of it from one on.
+    fn part(&self, from: u64, to: u64) -> Range {
+        let extent = self.extent.as_ref();
+        Range {
+            block: from,
+            end: to,
+            extent: extent.map(|extent| extent.part(from - self.block, to - from)),
+            is_base: self.is_base,
+            pin: None,
+        }
+    }
 }
 
 impl FileData {
@@ -86,7 +106,18 @@ impl FileData {
                     before = extents;
                     end = more.unwrap_or(end);
                 }
+                let (deltas, more) = deltas::some_of(meta, ino, from, end, EXTENTS_MAX)?;
+                end = more.unwrap_or(end);
+                let (deltas_before, more) = match base {
+                    Some(base) => deltas::some_of(meta, ino.of(base), from, end, EXTENTS_MAX)?,
+                    None => (Vec::new(), None),
+                };
+                end = more.unwrap_or(end);
+                let marks = marked(&deltas, &deltas_before, end);
                 let mut ranges = differing(&shown, &before, (from, end));
+                if !marks.is_empty() {
+                    ranges = cut_at(ranges, &marks);
+                }
                 for range in &mut ranges {
                     let addr = range.extent.as_ref().and_then(Extent::addr);
                     range.pin = addr.and_then(|addr| self.store.zones.pin(addr.zone()));
@@ -123,6 +154,7 @@ impl FileData {
             content,
         };
         match &range.extent {
+            _ if range.is_base => {}
             None => return Ok(piece(left, StoredContent::Hole)),
             Some(Extent::Packed(packed)) => {
                 if let Some(bytes) = self.frame_bytes(packed) {
@@ -208,6 +240,7 @@ fn differing(
                     block,
                     end: until,
                     extent: part,
+                    is_base: false,
                     pin: None,
                 });
             }
@@ -215,6 +248,60 @@ fn differing(
         block = until;
     }
     ranges
+}
+
+/// A block with a delta, and whether the delta is the same in the other subvolume.
+type Mark = (u64, bool);
+
+/// Blocks before `end` that have a delta in one of two subvolumes.
+fn marked(deltas: &[MappedExtent], before: &[MappedExtent], end: u64) -> Vec<Mark> {
+    let by_block = |deltas: &[MappedExtent]| -> BTreeMap<u64, Extent> {
+        let deltas = deltas.iter().cloned();
+        deltas
+            .map(|delta| (block_at(delta.block), delta.extent))
+            .collect()
+    };
+    let (deltas, before) = (by_block(deltas), by_block(before));
+    let blocks: BTreeSet<u64> = deltas.keys().chain(before.keys()).copied().collect();
+    blocks
+        .into_iter()
+        .filter(|block| *block < end)
+        .map(|block| (block, deltas.get(&block) == before.get(&block)))
+        .collect()
+}
+
+/// Ranges in which blocks with deltas are by themselves: such a block differs where the range does, or the delta.
+fn cut_at(ranges: Vec<Range>, marks: &[Mark]) -> Vec<Range> {
+    let alone = |block| Range {
+        block,
+        end: block + 1,
+        extent: None,
+        is_base: true,
+        pin: None,
+    };
+    let (mut cut, mut marks) = (Vec::new(), marks.iter().copied().peekable());
+    for range in ranges {
+        let mut from = range.block;
+        while let Some((block, is_same)) = marks.next_if(|(block, _)| *block < range.end) {
+            let is_inside = block >= range.block;
+            if is_inside && from < block {
+                cut.push(range.part(from, block));
+            }
+            if is_inside || !is_same {
+                cut.push(alone(block));
+            }
+            from = from.max(block + 1);
+        }
+        if from < range.end {
+            cut.push(range.part(from, range.end));
+        }
+    }
+    cut.extend(
+        marks
+            .filter(|(_, is_same)| !is_same)
+            .map(|(block, _)| alone(block)),
+    );
+    cut
 }
 
 /// Whether what follows a range is of one piece with it.

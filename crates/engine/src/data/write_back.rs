@@ -18,6 +18,7 @@ use super::FileData;
 use super::compress::{self, Compressible, Streams};
 use super::files::File;
 use super::growth::Growth;
+use super::journal_inline::JOURNAL_INLINE_BLOCKS_MAX;
 use super::staged::{Staged, Times};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault, unless};
@@ -107,6 +108,26 @@ impl Mapping {
             end: block + extent.blocks(),
             op: Op::Map { ino, block, extent },
         }
+    }
+
+    /// Bytes of it in a record, if it is inline.
+    pub(super) fn inline_len(&self) -> usize {
+        match &self.op {
+            Op::Map {
+                extent: Extent::Compressed(bytes),
+                ..
+            } => bytes.len(),
+            _ => 0,
+        }
+    }
+}
+
+impl BatchFile {
+    /// The content of one of its blocks.
+    pub(super) fn block(&self, block: u64) -> Option<&[u8]> {
+        let runs = self.frozen.iter().rev();
+        let (first, data) = { runs }.find(|(first, _)| *first <= block)?;
+        data.chunks_exact(BLOCK_SIZE).nth((block - first) as usize)
     }
 }
 
@@ -379,6 +400,12 @@ impl FileData {
             "a block of the batch has two places"
         );
         self.keep_tails(batch, &mappings);
+        if let [member] = batch
+            && mode.is_small()
+            && member.blocks <= JOURNAL_INLINE_BLOCKS_MAX
+        {
+            self.keep_bases(member, &mappings);
+        }
         if self.store.options.fsync == FsyncOrder::Strict
             && mode == Mode::SyncInOrder
             && !fault(Fault::UnsafeClassic)

@@ -7,7 +7,7 @@ use persimmon_format::{Ino, Key, KeyKind};
 
 use super::quota::{self, Charges};
 use super::versions::Versions;
-use super::{Meta, extents, mapping, settle, sharing};
+use super::{Meta, deltas, extents, mapping, settle, sharing};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, panic_if};
 use crate::zones::Zones;
@@ -20,6 +20,7 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
     };
     for op in ops {
         check_subvolumes(meta, op)?;
+        deltas::ensure(meta, op)?;
         match op {
             Op::Put { key, .. } => meta.ensure(key)?,
             // An extent operation that follows may look for the item next to the removed one.
@@ -48,7 +49,12 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
                 ino,
                 block,
                 extent,
-            } => mapping::ensure_map_exactly(meta, *ino, *version, *block, extent)?,
+            } => {
+                if meta.versions.is_plain() {
+                    ensure_inode(*ino)?;
+                }
+                mapping::ensure_map_exactly(meta, *ino, *version, *block, extent)?;
+            }
             Op::Settle(settle) => settle::ensure(meta, settle)?,
             Op::Lot { .. } => {}
         }
@@ -77,6 +83,10 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
         _ => grown.push((ino, sectors)),
     };
     for op in ops {
+        if let Some((ino, more)) = deltas::forget(meta, zones, op)? {
+            grow(ino, more);
+        }
+        deltas::note(meta, op)?;
         match op {
             Op::Put { key, value } => {
                 if key.kind == KeyKind::INODE && charges.count(key.ino) {
@@ -138,7 +148,13 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 ino,
                 block,
                 extent,
-            } => mapping::map_exactly(meta, zones, *ino, *version, *block, extent)?,
+            } => {
+                let more = mapping::map_exactly(meta, zones, *ino, *version, *block, extent)?;
+                // With several versions it may be no block of the inode that is shown.
+                if meta.versions.is_plain() {
+                    grow(*ino, more);
+                }
+            }
             Op::Settle(settle) => {
                 let gone = settle::apply(meta, zones, settle)?;
                 count_inodes(meta, -gone);
@@ -196,7 +212,7 @@ fn touch(meta: &mut Meta, ino: Ino, set: &Touch) -> Result<()> {
 }
 
 /// Puts an inode that is there: it may be a version of its own then.
-fn put_inode(meta: &mut Meta, ino: Ino, inode: &Inode) -> Result<()> {
+pub(super) fn put_inode(meta: &mut Meta, ino: Ino, inode: &Inode) -> Result<()> {
     let more = meta.put(&Key::inode(ino), &inode.encode())?;
     count_inodes(meta, more);
     Ok(())

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use persimmon_format::delta::{block_at, is_delta, place_of};
+use persimmon_format::extent::FILE_BLOCKS_END;
 use persimmon_format::record::Op;
 use persimmon_format::version::{ChangedRange, Changes};
 use persimmon_format::{Ino, Key, KeyKind, VersionId};
@@ -9,8 +11,8 @@ use persimmon_format::{Ino, Key, KeyKind, VersionId};
 use super::Meta;
 use crate::error::{Error, Result};
 
-/// What operations change: inodes, and parts of them.
-fn changed(ops: &[Op]) -> impl Iterator<Item = (Ino, ChangedRange)> {
+/// What operations change: inodes, and parts of them, with the deltas of blocks that get another content.
+fn changed(ops: &[Op], has_deltas: bool) -> impl Iterator<Item = (Ino, ChangedRange)> {
     let range = |kind, first, last| ChangedRange { kind, first, last };
     let blocks = move |from: u64, to: u64| range(KeyKind::EXTENT, from, to.saturating_sub(1));
     let inode = range(KeyKind::INODE, 0, 0);
@@ -37,7 +39,30 @@ fn changed(ops: &[Op]) -> impl Iterator<Item = (Ino, ChangedRange)> {
         Op::Share(share) => Some((share.to, blocks(share.to_block, share.target_end()))),
         Op::Move { .. } | Op::Settle(_) | Op::Lot { .. } => None,
     });
-    changed.chain(of_sources)
+    let replaced = ops.iter().filter_map(Op::replaced_blocks);
+    let of_deltas = replaced
+        .filter(move |_| has_deltas)
+        .map(move |(ino, from, to)| (ino, blocks(place_of(from), place_of(to))));
+    changed.chain(of_sources).chain(of_deltas)
+}
+
+/// A range with the file blocks that it is of, where it is one of deltas.
+pub(crate) fn of_blocks(range: ChangedRange) -> impl Iterator<Item = ChangedRange> {
+    let has_deltas = range.kind == KeyKind::EXTENT && is_delta(range.last);
+    let deltas = has_deltas.then(|| ChangedRange {
+        first: range.first.saturating_sub(FILE_BLOCKS_END),
+        last: block_at(range.last),
+        ..range
+    });
+    let blocks = (!has_deltas || !is_delta(range.first)).then(|| ChangedRange {
+        last: if has_deltas {
+            FILE_BLOCKS_END - 1
+        } else {
+            range.last
+        },
+        ..range
+    });
+    blocks.into_iter().chain(deltas)
 }
 
 /// What a version is known to change of an inode.
@@ -54,7 +79,7 @@ pub(crate) fn told(meta: &Meta, ops: &[Op]) -> Result<Vec<Op>> {
         return Ok(Vec::new());
     }
     let mut told: BTreeMap<(VersionId, Ino), (bool, Changes)> = BTreeMap::new();
-    for (ino, range) in changed(ops) {
+    for (ino, range) in changed(ops, meta.has_deltas) {
         let at = meta.versions.at(ino)?;
         if !at.scope.has_parent || at.ino.0 >= at.scope.first_ino {
             continue;

@@ -292,7 +292,7 @@ pub(crate) fn map(
     map_at(meta, zones, &at, block, extent)
 }
 
-/// Maps an extent in one version alone, in place of one with the same content.
+/// Maps an extent in one version alone, in place of one with the same content. Returns by how many sectors the version has more of the file.
 pub(crate) fn map_exactly(
     meta: &mut Meta,
     zones: &Zones,
@@ -300,9 +300,9 @@ pub(crate) fn map_exactly(
     version: VersionId,
     block: u64,
     extent: &Extent,
-) -> Result<()> {
+) -> Result<i64> {
     let at = meta.versions.exactly(ino, version);
-    map_at(meta, zones, &at, block, extent).map(drop)
+    map_at(meta, zones, &at, block, extent)
 }
 
 /// Removes the extent that a version has at a file block.

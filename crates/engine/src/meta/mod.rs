@@ -2,6 +2,7 @@
 //!
 //! [`page`] is a node and its bytes, [`cache`] the nodes in memory, [`tree`] the operations,
 //! `versions` which item of those at one place a subvolume shows, `extents` the ranges of files on top of them, `mapping` their changes,
+//! `deltas` blocks that are differences to what is stored,
 //! `sharing` and `references` blocks that files have in common, `changes` what a version changed of older inodes, `settle` what of a version
 //! nothing shows any more, `apply` what a redo record does, `transaction` how records come about, `quota` what owners take, `journal_inline` what records have inline and waits to be packed, `numbers` those of inodes, `mat` where pages are on the device. None of
 //! them does I/O: what is not in memory is reported as missing, the caller fetches it by `store`, without holding a lock, and
@@ -10,6 +11,7 @@
 pub(crate) mod apply;
 pub mod cache;
 pub(crate) mod changes;
+pub(crate) mod deltas;
 mod error;
 pub(crate) mod extents;
 pub(crate) mod journal_inline;
@@ -56,6 +58,8 @@ pub(crate) struct Meta {
     pub(crate) reserved_blocks: u64,
     /// Blocks of the store of shared blocks that files name, or ever named, are below this.
     pub(crate) shared_end: u64,
+    /// A file has deltas, or ever had.
+    pub(crate) has_deltas: bool,
     /// Compressed blocks in the tree that are still to be packed.
     pub(crate) journal_inline: JournalInline,
     /// The last record of a change that was made since the volume was opened.

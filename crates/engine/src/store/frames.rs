@@ -1,6 +1,6 @@
 //! What a volume takes, by its features.
 
-use persimmon_format::zone_header::{FRAMES, SHARED_BLOCKS, SNAPSHOTS};
+use persimmon_format::zone_header::{DELTAS, FRAMES, SHARED_BLOCKS, SNAPSHOTS};
 use persimmon_format::{extent, packed};
 
 use super::Store;
@@ -25,6 +25,11 @@ impl Store {
     /// Whether there may be snapshots.
     pub(crate) fn has_snapshots(&self) -> bool {
         self.identity.incompatible & SNAPSHOTS != 0
+    }
+
+    /// Whether blocks may be stored as differences to what was stored before.
+    pub(crate) fn has_deltas(&self) -> bool {
+        self.identity.incompatible & DELTAS != 0
     }
 
     /// Blocks of the longest run: it goes to the device in one append.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use persimmon_engine::{CloneRange, CloneWhen, Options, Progress, Seek, Task, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, Deltas, Options, Progress, Seek, Task, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{FrameTally, PackUnits};
@@ -20,8 +20,13 @@ use super::{NOW, create, fresh, noise};
 const BLOCK: usize = 4096;
 
 pub fn open(device: &Arc<SimDevice>, compression: Compression) -> Volume {
+    open_with(device, compression, Deltas::None)
+}
+
+pub fn open_with(device: &Arc<SimDevice>, compression: Compression, deltas: Deltas) -> Volume {
     let options = Options {
         compression,
+        deltas,
         staging_bytes_max: 1 << 20,
         ..Options::default()
     };
@@ -184,6 +189,10 @@ struct Twin {
 impl Twin {
     fn step(&mut self, volume: &Volume) {
         let at = self.rng.random_range(0..self.files.len());
+        if self.rng.random_range(0..4) == 0 {
+            let (ino, content) = &mut self.files[at];
+            return edit(volume, &mut self.rng, *ino, content);
+        }
         if self.clones && self.rng.random_range(0..4) == 0 {
             return self.clone_into(volume, at);
         }
@@ -279,6 +288,20 @@ impl Twin {
     }
 }
 
+/// Changes some bytes of up to three blocks of a file and syncs it, as databases do.
+pub fn edit(volume: &Volume, rng: &mut StdRng, ino: Ino, content: &mut [u8]) {
+    if content.is_empty() {
+        return;
+    }
+    for _ in 0..rng.random_range(1..4) {
+        let at = rng.random_range(0..content.len());
+        let end = content.len().min(at + rng.random_range(1..100));
+        content[at..end].iter_mut().for_each(|byte| *byte ^= 0x55);
+        write(volume, ino, at, &content[at..end]);
+    }
+    volume.sync_file(ino).unwrap();
+}
+
 /// Changes files at random, cleans and opens the volume anew, and compares what they hold and what is counted. Returns how many bytes
 /// were cloned.
 pub fn change_at_random(seed: u64, compression: Compression, clones: bool) -> usize {
@@ -288,8 +311,9 @@ pub fn change_at_random(seed: u64, compression: Compression, clones: bool) -> us
         large_zones(),
     ];
     let device = fresh(shapes[seed as usize % shapes.len()].clone());
+    let deltas = [Deltas::Always, Deltas::InMemory][seed as usize % 2];
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut volume = open(&device, compression);
+    let mut volume = open_with(&device, compression, deltas);
     let files = (0..3)
         .map(|_| (create(&volume).unwrap(), Vec::new()))
         .collect();
@@ -313,7 +337,7 @@ pub fn change_at_random(seed: u64, compression: Compression, clones: bool) -> us
             volume.close().unwrap();
         }
         drop(volume);
-        volume = open(&device, compression);
+        volume = open_with(&device, compression, deltas);
         twin.check(&volume);
         check_counts(&volume);
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use persimmon_vfs::{AccessTimes, Barrier, Compression, FsyncOrder, OnError};
+use persimmon_vfs::{AccessTimes, Barrier, Compression, Deltas, FsyncOrder, OnError};
 
 use super::{MountOptions, Rings};
 use crate::size::{parse_bytes, show_bytes};
@@ -204,6 +204,20 @@ pub const OPTIONS: &[OptionSpec] = &[
                 ));
             };
             options.compression = compression;
+            Ok(())
+        },
+    ),
+    valued(
+        "deltas",
+        "none|memory|always",
+        "which synced blocks are written as differences to what is stored, where little changed: those whose stored \
+         content is in memory (default), or all, for which it is read; a database that changes some bytes of a page \
+         sends half as much then",
+        |options, value| {
+            let Some(deltas) = Deltas::parse(value) else {
+                return Err(format!("'{value}' is none of none, memory, and always"));
+            };
+            options.deltas = deltas;
             Ok(())
         },
     ),

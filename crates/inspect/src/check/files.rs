@@ -3,11 +3,13 @@
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::zone_header;
 use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, SubvolumeId, VersionId};
 
+use super::deltas;
 use super::items::Current;
 use super::links::{InodeRow, Names};
 use super::losses::Losses;
@@ -234,6 +236,9 @@ impl Context<'_, '_> {
                 // What cannot be decoded is told with all that is stored.
                 if let Some(extent) = decoded.or_else(|| Extent::decode(value).ok()) {
                     current.extent(key, &extent);
+                    if is_delta(key.item) {
+                        deltas::shown(self, key, &extent);
+                    }
                 }
             }
             _ => {}
@@ -337,6 +342,9 @@ impl Context<'_, '_> {
             if let Some(len) = current.symlink_len {
                 self.plan.correct(current.ino, |c| c.size = Some(len));
             }
+        }
+        if current.has_deltas {
+            deltas::check_flag(self, current.ino, &inode, &place);
         }
         current.check_items(self, &inode, &place);
     }

@@ -1,5 +1,6 @@
 //! The items of one inode that a subvolume shows: attributes, entries, extents.
 
+use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
 use persimmon_format::name::{self, DirEntry, PROBE_ITEMS, Xattr};
@@ -28,6 +29,7 @@ pub(crate) struct Current {
     extents: u64,
     tally: FrameTally,
     pub data_end: u64,
+    pub has_deltas: bool,
     /// The last named item.
     last_named: Option<Key>,
     /// Names since the last gap that no search crosses, to find a name that is there twice.
@@ -47,6 +49,7 @@ impl Current {
             extents: 0,
             tally: FrameTally::default(),
             data_end: 0,
+            has_deltas: false,
             last_named: None,
             near_names: HashSet::new(),
         }
@@ -128,7 +131,9 @@ impl Current {
         self.sectors = self
             .sectors
             .saturating_add(self.tally.extent(key.ino, key.item, extent).sectors);
-        if !matches!(extent, Extent::Reserved { .. } | Extent::Hole { .. }) {
+        if is_delta(key.item) {
+            self.has_deltas |= !matches!(extent, Extent::Hole { .. });
+        } else if !matches!(extent, Extent::Reserved { .. } | Extent::Hole { .. }) {
             self.data_end = key.item.saturating_add(extent.blocks());
         }
     }

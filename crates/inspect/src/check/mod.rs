@@ -8,6 +8,7 @@
 //! files' sizes.
 
 mod copies;
+mod deltas;
 mod files;
 mod items;
 mod links;
@@ -34,7 +35,7 @@ use serde::Serialize;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::finding::{
-    COUNT_INODES, COUNT_RESERVED, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
+    COUNT_INODES, COUNT_RESERVED, DELTAS_TOLD, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
     IMAGE_SUPERBLOCK, IMAGE_SUPERBLOCKS, IMAGE_TABLE, IMAGE_TRUNCATED, LOG_RECORD, MAT_LEAK,
     SHARED_END, Severity,
 };
@@ -427,6 +428,10 @@ fn check_tables(
             findings.add(rule, "footer", detail);
             plan.recount();
         }
+    }
+    if usage.has_deltas && !footer.has_deltas {
+        findings.add(&DELTAS_TOLD, "footer", "");
+        plan.recount();
     }
     let (claimed, end) = (footer.shared_end, usage.shared_end);
     let shares = footer.features.incompatible & SHARED_BLOCKS != 0;

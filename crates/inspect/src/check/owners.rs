@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
+use persimmon_format::delta::is_delta;
 use persimmon_format::envelope::Kind;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
@@ -24,6 +25,7 @@ pub(crate) struct Usage {
     pub reserved: u64,
     /// Where the shared blocks that there are, or that files name, end.
     pub shared_end: u64,
+    pub has_deltas: bool,
 }
 
 impl Usage {
@@ -35,6 +37,7 @@ impl Usage {
             inodes: 0,
             reserved: 0,
             shared_end: 0,
+            has_deltas: false,
         }
     }
 
@@ -56,6 +59,7 @@ impl Usage {
                     _ => 0,
                 };
                 self.shared_end = self.shared_end.max(end);
+                self.has_deltas |= is_delta(key.item);
             }
             _ => {}
         }

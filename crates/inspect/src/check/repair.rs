@@ -69,6 +69,7 @@ pub(crate) struct Corrections {
     pub sectors: Option<u64>,
     pub parent: Option<Ino>,
     pub xattr_names: Option<u32>,
+    pub flags: Option<u32>,
 }
 
 impl Plan {
@@ -178,6 +179,7 @@ impl Plan {
             inode.sectors = corrections.sectors.unwrap_or(inode.sectors);
             inode.parent = corrections.parent.unwrap_or(inode.parent);
             inode.xattr_names = corrections.xattr_names.unwrap_or(inode.xattr_names);
+            inode.flags = corrections.flags.unwrap_or(inode.flags);
             self.put(Key::inode(ino), inode.encode());
         }
         self.repairs

@@ -1,6 +1,7 @@
 //! What is stored: the extents of all versions and of the store of shared blocks, and what they have on the device. Each is looked at
 //! once, however many subvolumes show it.
 
+use persimmon_format::delta::{self, block_at, is_delta};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{self, PACK_UNIT, Packed};
@@ -8,6 +9,7 @@ use persimmon_format::table::Role;
 use persimmon_format::zone_header::FRAMES;
 use persimmon_format::{Addr, Ino, Key, VersionId};
 
+use super::deltas;
 use super::files::{Context, NO_SHARED_BLOCKS, item};
 use super::versions::{Layers, NO_SNAPSHOTS, layer};
 use crate::finding::{
@@ -51,7 +53,10 @@ impl Stored {
                 return;
             }
         };
-        let place = format!("inode {}, block {}", key.ino, key.item);
+        let place = format!("inode {}, block {}", key.ino, block_at(key.item));
+        if is_delta(key.item) {
+            deltas::stored(context, key, &extent);
+        }
         self.check_overlap(context, key, &extent, &place);
         if key.ino == SHARED {
             context.sharing.extent(key.item, &extent, context.findings);
@@ -63,9 +68,12 @@ impl Stored {
             Extent::Reserved { blocks } => context.counts.reserved_blocks += u64::from(*blocks),
             Extent::Inline(_) | Extent::Compressed(_) => {
                 context.counts.inline_blocks += 1;
-                if let Extent::Compressed(bytes) = &extent
-                    && packed::decompress(bytes).is_none()
-                {
+                let is_sound = match &extent {
+                    Extent::Compressed(bytes) if is_delta(key.item) => delta::is_sound(bytes),
+                    Extent::Compressed(bytes) => packed::decompress(bytes).is_some(),
+                    _ => true,
+                };
+                if !is_sound {
                     let detail = "compressed content is malformed";
                     context.findings.add(&ITEM_VALUE, item(key), detail);
                 }
@@ -195,7 +203,11 @@ impl Stored {
 fn verify_packed(context: &mut Context<'_, '_>, key: &Key, packed: &Packed, place: &str) {
     let addr = packed.addr;
     let blocks = context.inspector.media.read(addr, packed.span());
-    if blocks.is_ok_and(|blocks| packed.content(&blocks).is_some()) {
+    let is_sound = blocks.is_ok_and(|blocks| match is_delta(key.item) {
+        true => packed.verified(&blocks).is_some_and(delta::is_sound),
+        false => packed.content(&blocks).is_some(),
+    });
+    if is_sound {
         context.counts.data_blocks_verified += u64::from(packed.blocks);
     } else {
         context

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use persimmon_format::delta::{block_at, is_delta};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr};
@@ -114,6 +115,9 @@ pub struct ExtentRow {
     /// First block in the store of shared blocks, if shared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<u64>,
+    /// It is the delta of the block.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_delta: bool,
 }
 
 /// An item of the tree.
@@ -564,7 +568,7 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
     let mut rows = Vec::new();
     scan_kind(&state, ino, KeyKind::EXTENT, &mut |key, value| {
         let mut row = ExtentRow {
-            file_block: key.item,
+            file_block: block_at(key.item),
             blocks: 0,
             kind: "damaged",
             addr: None,
@@ -575,9 +579,11 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
             frame_blocks: None,
             frame_skip: None,
             shared: None,
+            is_delta: false,
         };
         if let Ok(extent) = Extent::decode(value) {
             row.blocks = extent.blocks();
+            row.is_delta = is_delta(key.item);
             match extent {
                 Extent::Frame { addr, crcs } => {
                     let crcs: Vec<String> = crcs.iter().map(|crc| format!("{crc:08x}")).collect();
@@ -630,7 +636,10 @@ pub(super) fn op(op: &Op) -> OpDump {
         }
         Op::Map { ino, block, extent } => {
             let (ino, extent) = (ino_text(*ino), extent_text(extent));
-            format!("map {ino}, block {block}: {extent}")
+            match is_delta(*block) {
+                true => format!("map {ino}, delta of block {}: {extent}", block_at(*block)),
+                false => format!("map {ino}, block {block}: {extent}"),
+            }
         }
         Op::Punch { ino, from, to } => format!("punch {}, blocks {from}..{to}", ino_text(*ino)),
         Op::Splice {
@@ -666,7 +675,13 @@ pub(super) fn op(op: &Op) -> OpDump {
             block,
             extent,
         } => format!(
-            "move inode {ino}, block {block}, of version {version}: {}",
+            "move inode {ino}, {} {}, of version {version}: {}",
+            if is_delta(*block) {
+                "delta of block"
+            } else {
+                "block"
+            },
+            block_at(*block),
             extent_text(extent)
         ),
         Op::Settle(settle) => {

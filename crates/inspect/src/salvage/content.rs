@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use persimmon_device::Buffer;
+use persimmon_format::delta::{self, block_at};
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::{Inode, ROOT, SHARED};
 use persimmon_format::name::DirEntry;
@@ -18,7 +19,7 @@ use super::names::{Entry, Node, Nodes, Placement};
 use super::summaries::{self, StrayBlock};
 use super::{Rebuilt, Source, Stage};
 use crate::error::{InspectError, Result};
-use crate::state::{At, Scope, State, is_of_table};
+use crate::state::{At, Base, Scope, State, is_of_table};
 use crate::volume::ZoneUse;
 
 /// An item of the tree.
@@ -465,6 +466,22 @@ impl<'d> Content<'_, 'd> {
         }
         let (_, content) = last.as_ref()?;
         Some(packed.of_frame(content.as_ref()?)?.to_vec())
+    }
+
+    /// The bytes of a delta that is on the device.
+    #[must_use]
+    pub fn delta_bytes(&self, delta: &Extent) -> Option<Vec<u8>> {
+        self.state.delta_bytes(delta)
+    }
+
+    /// Whether this is a delta to what the tree has of the block, at its place.
+    #[must_use]
+    pub fn has_base(&self, ino: Ino, place: u64, delta: &Extent) -> bool {
+        let base = self.state.base_of(&self.at(ino), block_at(place), true);
+        match (base, self.delta_bytes(delta)) {
+            (Base::Content(mut content), Some(bytes)) => delta::apply(&bytes, &mut content),
+            _ => false,
+        }
     }
 
     /// Whether the tree has the inode or anything that belongs to it.

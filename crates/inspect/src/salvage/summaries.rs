@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::packed::CompressedFrame;
@@ -108,8 +109,8 @@ pub(crate) fn read(
                 if log_lost
                     && *known != extent
                     && !moved.contains_key(&in_tree)
-                    && !stands(content, known)
-                    && stands(content, &extent)
+                    && !stands(content, block, known)
+                    && stands(content, block, &extent)
                 {
                     moved.insert(in_tree, extent);
                 }
@@ -175,8 +176,9 @@ fn is_same(known: &Extent, written: &Extent) -> bool {
 }
 
 /// Whether a block is where its extent says.
-fn stands(content: &Content<'_, '_>, extent: &Extent) -> bool {
+fn stands(content: &Content<'_, '_>, block: u64, extent: &Extent) -> bool {
     match extent {
+        delta if is_delta(block) => content.delta_bytes(delta).is_some(),
         Extent::Frame { addr, crcs } => content.read(*addr, crcs).iter().all(Option::is_some),
         Extent::Packed(packed) => content.read_packed(packed).is_some(),
         // In the tree itself.

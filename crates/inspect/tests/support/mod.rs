@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use persimmon_device::ZonedDevice;
-use persimmon_engine::{FormatOptions, Intent, Options, Task, Volume};
+use persimmon_engine::{Deltas, FormatOptions, Intent, Options, Task, Volume};
 use persimmon_format::inode::{Inode, ROOT, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
 use persimmon_format::{
@@ -49,7 +49,11 @@ pub fn formatted_on(device: SimDevice, copies: u32) -> Arc<SimDevice> {
 }
 
 pub fn open(device: &Arc<SimDevice>) -> Volume {
-    Volume::open(device.clone(), Options::default()).unwrap().0
+    let options = Options {
+        deltas: Deltas::Always,
+        ..Options::default()
+    };
+    Volume::open(device.clone(), options).unwrap().0
 }
 
 pub fn now(seconds: i64) -> Timestamp {

@@ -1,7 +1,7 @@
 //! Everything the device is sent, per fsync, with checkpoints and write-back inside.
 
-use persimmon_engine::{FsyncOrder, Statistics};
-use persimmon_lab::fsync::{Appends, Overwrites};
+use persimmon_engine::{Deltas, FsyncOrder, Statistics};
+use persimmon_lab::fsync::{Appends, Changes, Overwrites};
 
 use crate::setup::{BLOCK, Outcome, Sample, Setup, verdict};
 
@@ -33,6 +33,18 @@ pub fn measure(seed: u64) -> Outcome<u32> {
         let sample = overwrites.run(setup)?;
         missed += row(name, &sample, FSYNCS, bar);
     }
+    let changes = Changes {
+        file_blocks: FILE_BLOCKS,
+        bytes: 100,
+        fsyncs: FSYNCS,
+        seed,
+    };
+    let with_deltas = Setup {
+        deltas: Deltas::Always,
+        ..setup
+    };
+    let sample = changes.run(with_deltas)?;
+    missed += row("100 bytes of a 4 KiB block", &sample, FSYNCS, 4.6);
     // Callers share journal blocks: the more of them, the more fsyncs between two checkpoints.
     for (threads, fsyncs) in [(1, FSYNCS), (4, 2 * FSYNCS), (16, 8 * FSYNCS)] {
         let appends = Appends {

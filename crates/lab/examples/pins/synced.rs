@@ -1,7 +1,9 @@
 //! What is sent to the device for small synced writes and small files, and what a mount reads.
 
-use persimmon_engine::FsyncOrder;
-use persimmon_lab::fsync::{Appends, Mounted, Overwrites, Sample, Setup, SmallFiles, Used};
+use persimmon_engine::{Deltas, FsyncOrder};
+use persimmon_lab::fsync::{
+    Appends, Changes, Mounted, Overwrites, Sample, Setup, SmallFiles, Used,
+};
 
 use crate::point::{Outcome, Point, Run};
 
@@ -14,6 +16,8 @@ pub fn runs() -> Vec<Run> {
         overwrites("overwrite-4k", BLOCK, true),
         overwrites("overwrite-4k-compressible", BLOCK / 4, true),
         overwrites("overwrite-4k-flushes", BLOCK, false),
+        changes("change-100", Deltas::Always),
+        changes("change-100-in-memory", Deltas::InMemory),
         appends(),
         small_files("file-2k", 2000, false),
         small_files("file-2k-synced", 2000, true),
@@ -53,6 +57,23 @@ fn overwrites(name: &'static str, random_bytes: usize, plp: bool) -> Run {
         };
         let sample = overwrites.run(setup(plp))?;
         Ok(each(name, "fsync", overwrites.fsyncs, &sample).into())
+    })
+}
+
+fn changes(name: &'static str, deltas: Deltas) -> Run {
+    Run::new(name, 5, move |seed| -> Outcome<Vec<Point>> {
+        let changes = Changes {
+            file_blocks: FILE_BLOCKS,
+            bytes: 100,
+            fsyncs: 30_000,
+            seed,
+        };
+        let setup = Setup {
+            deltas,
+            ..setup(true)
+        };
+        let sample = changes.run(setup)?;
+        Ok(each(name, "fsync", changes.fsyncs, &sample).into())
     })
 }
 

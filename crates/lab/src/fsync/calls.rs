@@ -58,6 +58,46 @@ impl Overwrites {
     }
 }
 
+/// Random blocks of one file of which some bytes change, as a database writes its pages, each followed by an fsync.
+#[derive(Clone, Copy, Debug)]
+pub struct Changes {
+    /// Of the file. Its extents are as scattered as they get before it is measured.
+    pub file_blocks: u64,
+    /// That change in the block.
+    pub bytes: usize,
+    /// How many.
+    pub fsyncs: u64,
+    /// Of offsets and bytes.
+    pub seed: u64,
+}
+
+impl Changes {
+    /// One client does them. It knows what it changes, so that reading it is not measured.
+    ///
+    /// # Errors
+    /// The volume, or the clock.
+    pub fn run(&self, setup: Setup) -> Outcome<Sample> {
+        let timed = setup.volume()?;
+        let mut noise = Noise::new(self.seed);
+        let ino = timed.file(self.file_blocks, &mut noise)?;
+        timed.age(ino, self.file_blocks, &mut noise)?;
+        let volume = &timed.volume;
+        let mut pages = vec![0; self.file_blocks as usize * BLOCK_SIZE];
+        volume.read(ino, 0, &mut pages)?;
+        let change = |_| {
+            let start = noise.below(self.file_blocks) as usize * BLOCK_SIZE;
+            let at = start + noise.below((BLOCK_SIZE - self.bytes) as u64) as usize;
+            if let Some(bytes) = pages.get_mut(at..at + self.bytes) {
+                bytes.copy_from_slice(noise.bytes(self.bytes));
+            }
+            let page = pages.get(start..start + BLOCK_SIZE).unwrap_or_default();
+            volume.write(ino, start as u64, page, Timestamp::default())?;
+            Ok(volume.sync_file(ino)?)
+        };
+        timed.rounds(self.fsyncs, change, || write_back(volume))
+    }
+}
+
 /// What waits to be written back belongs to what was synced.
 fn write_back(volume: &Volume) -> Outcome<()> {
     while volume.step(Task::WriteBack)? == Progress::Worked {}

@@ -6,7 +6,7 @@ mod mounts;
 mod noise;
 mod timed;
 
-pub use calls::{Appends, Overwrites, SmallFiles};
+pub use calls::{Appends, Changes, Overwrites, SmallFiles};
 pub use mounts::{Mounted, Used};
 pub use noise::Noise;
 pub use timed::{Sample, Setup, Timed};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::{FormatOptions, FsyncOrder, Options, Statistics, Task, Volume};
+use persimmon_engine::{Deltas, FormatOptions, FsyncOrder, Options, Statistics, Task, Volume};
 use persimmon_format::Ino;
 use persimmon_format::inode::Timestamp;
 
@@ -41,6 +41,8 @@ pub struct Setup {
     pub order: FsyncOrder,
     /// Zones of 32 MiB.
     pub zones: u32,
+    /// Which blocks are written as deltas.
+    pub deltas: Deltas,
 }
 
 impl Setup {
@@ -51,6 +53,7 @@ impl Setup {
             plp,
             order,
             zones: 96,
+            deltas: Deltas::None,
         }
     }
 
@@ -59,6 +62,7 @@ impl Setup {
     pub fn options(self) -> Options {
         Options {
             fsync: self.order,
+            deltas: self.deltas,
             ..Options::default()
         }
     }

@@ -194,7 +194,21 @@ fn content(fs: &Filesystem, random: &mut Random, what: u64, chosen: Chosen) {
                 let _ = vfs.write(made.ino, Handle::NONE, 0, &bytes, WriteFlags::default());
             }
         }
-        22..36 => {
+        // Blocks of which little changes get deltas when they are synced.
+        30..36 => {
+            if let Some(file) = file {
+                let size = vfs.getattr(file.ino).unwrap().size;
+                for _ in 0..random.below(4) {
+                    let at = random.below(size.max(1));
+                    let bytes = random.bytes(random.clone().below(50) as usize + 1);
+                    let flags = WriteFlags::default();
+                    vfs.write(file.ino, Handle::NONE, at, &bytes, flags)
+                        .unwrap();
+                }
+                vfs.fsync(file.ino, Handle::NONE).unwrap();
+            }
+        }
+        22..30 => {
             if let Some(file) = file {
                 let bytes = random.bytes(len as usize);
                 let flags = WriteFlags::default();

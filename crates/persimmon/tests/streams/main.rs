@@ -22,7 +22,7 @@ use persimmon::stream::{
     receive, resume_token,
 };
 use persimmon::vfs::ROOT;
-use persimmon::{Create, Filesystem, Ino, Options};
+use persimmon::{Create, Deltas, Filesystem, Ino, Options};
 use tree::{compare, of_directory, of_volume};
 
 /// A volume in memory that can be opened again.
@@ -43,16 +43,22 @@ impl Memory {
         let device = ImageDevice::in_memory(&shape, &CreateOptions::default()).unwrap();
         let device: Arc<dyn ZonedDevice> = Arc::new(device);
         Filesystem::create_on(Arc::clone(&device), &Create::sized(128 << 20)).unwrap();
-        let fs = Filesystem::open_on(Arc::clone(&device), &Options::default()).unwrap();
+        let fs = Filesystem::open_on(Arc::clone(&device), &options()).unwrap();
         Memory { device, fs }
     }
 
     /// As after a crash of the process.
     fn crash(self) -> Memory {
         self.fs.abandon();
-        let fs = Filesystem::open_on(Arc::clone(&self.device), &Options::default()).unwrap();
+        let fs = Filesystem::open_on(Arc::clone(&self.device), &options()).unwrap();
         Memory { fs, ..self }
     }
+}
+
+fn options() -> Options {
+    let mut options = Options::default();
+    options.engine.deltas = Deltas::Always;
+    options
 }
 
 fn snapshot_root(fs: &Filesystem, name: &str) -> Ino {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use persimmon_device::{ZoneId, ZonedDevice};
-use persimmon_engine::{CloneRange, CloneWhen, Error, FormatOptions, Task, Volume, ZoneStatus};
+use persimmon_engine::{
+    CloneRange, CloneWhen, Deltas, Error, FormatOptions, Task, Volume, ZoneStatus,
+};
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::table::Role;
 use persimmon_inspect::salvage::rebuild;
@@ -83,11 +85,11 @@ fn format_with(device: &Arc<SimDevice>, label: &str, copies: u32) {
 }
 
 pub fn mount(device: &Arc<SimDevice>) -> Vfs {
-    let (volume, _) = Volume::open(
-        Arc::clone(device) as _,
-        persimmon_engine::Options::default(),
-    )
-    .unwrap();
+    let options = persimmon_engine::Options {
+        deltas: Deltas::Always,
+        ..persimmon_engine::Options::default()
+    };
+    let (volume, _) = Volume::open(Arc::clone(device) as _, options).unwrap();
     let clock = Arc::new(TestClock::default());
     Vfs::new(Arc::new(volume), clock, Options::default())
 }
@@ -172,6 +174,12 @@ impl Fs {
         self.vfs
             .write(ino, Handle::NONE, at, bytes, WriteFlags::default())
             .unwrap();
+    }
+
+    /// Changes a few bytes of a file and syncs it, so that it gets a delta.
+    pub fn change(&self, ino: Ino, at: u64, byte: u8) {
+        self.write(ino, at, &[byte; 20]);
+        self.vfs.fsync(ino, Handle::NONE).unwrap();
     }
 
     /// Clones blocks, as far as that needs no copying.

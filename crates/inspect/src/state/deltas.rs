@@ -1,0 +1,86 @@
+//! Deltas: what records do to them, and the block that each is of.
+
+use persimmon_format::delta::place_of;
+use persimmon_format::extent::Extent;
+use persimmon_format::inode::{FLAG_DELTAS, SHARED};
+use persimmon_format::record::Op;
+use persimmon_format::{Addr, BLOCK_SIZE, Key, checksum};
+
+use super::{At, Grown, Result, State};
+
+/// What is stored of a block that may have a delta.
+pub(crate) enum Base {
+    /// Nothing that a delta can be of.
+    None,
+    /// What cannot be read: that is told with the block itself.
+    Unreadable,
+    Content(Vec<u8>),
+}
+
+impl State<'_, '_> {
+    /// Takes away the deltas of blocks that get another content, and notes in the inode that it has one.
+    pub(super) fn change_deltas(&mut self, op: &Op, grown: &mut Grown) -> Result<()> {
+        if let Some((ino, from, to)) = op.replaced_blocks() {
+            let places = (place_of(from), place_of(to));
+            let more = self.replace(&self.at(ino)?, places, None)?;
+            grown.add(ino, more);
+        }
+        let Some(ino) = op.has_delta() else {
+            return Ok(());
+        };
+        match self.inode_in(&self.at(ino)?) {
+            Some(mut inode) if inode.flags & FLAG_DELTAS == 0 => {
+                inode.flags |= FLAG_DELTAS;
+                self.put(&Key::inode(ino), inode.encode())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is stored of a file block, without its delta. Without `reads` the content is left out.
+    pub(crate) fn base_of(&self, at: &At, block: u64, reads: bool) -> Base {
+        let Ok(found) = self.shown_extents(at, block, block.saturating_add(1)) else {
+            return Base::Unreadable;
+        };
+        let Some((first, (_, extent))) = found.into_iter().next() else {
+            return Base::None;
+        };
+        match extent.part(block - first, 1) {
+            Extent::Shared { at: place, .. } if at.ino != SHARED => match self.at(SHARED) {
+                Ok(store) => self.base_of(&store, place, reads),
+                Err(_) => Base::Unreadable,
+            },
+            part @ (Extent::Frame { .. } | Extent::Packed(_)) => match reads {
+                true => self.content(&part).map_or(Base::Unreadable, Base::Content),
+                false => Base::Content(Vec::new()),
+            },
+            _ => Base::None,
+        }
+    }
+
+    fn content(&self, part: &Extent) -> Option<Vec<u8>> {
+        let read = |addr: Addr, blocks: u32| self.inspector.media.read(addr, blocks).ok();
+        let content = match part {
+            Extent::Frame { addr, crcs } => {
+                let block = read(*addr, 1)?;
+                let is_sound = crcs.first() == Some(&checksum::data_block(&block));
+                is_sound.then(|| block.to_vec())
+            }
+            Extent::Packed(packed) => packed.content(&read(packed.addr, packed.span())?),
+            _ => None,
+        };
+        content.filter(|content| content.len() == BLOCK_SIZE)
+    }
+
+    /// The bytes of a delta, if they can be read.
+    pub(crate) fn delta_bytes(&self, delta: &Extent) -> Option<Vec<u8>> {
+        match delta {
+            Extent::Compressed(bytes) => Some(bytes.clone()),
+            Extent::Packed(packed) => {
+                let blocks = self.inspector.media.read(packed.addr, packed.span()).ok()?;
+                packed.verified(&blocks).map(<[u8]>::to_vec)
+            }
+            _ => None,
+        }
+    }
+}
