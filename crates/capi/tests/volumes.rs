@@ -162,6 +162,7 @@ fn options_of_a_newer_header_are_refused_where_they_say_anything() {
                 commit_milliseconds: 0,
                 read_cache_bytes: 0,
                 compression: std::ptr::null(),
+                deltas: std::ptr::null(),
             },
             added,
         };
@@ -193,6 +194,7 @@ fn options_that_cannot_be_are_refused() {
             commit_milliseconds: 0,
             read_cache_bytes: 0,
             compression: std::ptr::null(),
+            deltas: std::ptr::null(),
         };
         let mut fs = null_mut();
         let errno = unsafe { persimmon_open(image.as_ptr(), &options, &mut fs) };

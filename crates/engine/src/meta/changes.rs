@@ -49,19 +49,20 @@ fn changed(ops: &[Op], has_deltas: bool) -> impl Iterator<Item = (Ino, ChangedRa
 /// A range with the file blocks that it is of, where it is one of deltas.
 pub(crate) fn of_blocks(range: ChangedRange) -> impl Iterator<Item = ChangedRange> {
     let has_deltas = range.kind == KeyKind::EXTENT && is_delta(range.last);
-    let deltas = has_deltas.then(|| ChangedRange {
+    let deltas = ChangedRange {
         first: range.first.saturating_sub(FILE_BLOCKS_END),
         last: block_at(range.last),
         ..range
-    });
-    let blocks = (!has_deltas || !is_delta(range.first)).then(|| ChangedRange {
-        last: if has_deltas {
-            FILE_BLOCKS_END - 1
-        } else {
-            range.last
-        },
-        ..range
-    });
+    };
+    let last = if has_deltas {
+        FILE_BLOCKS_END - 1
+    } else {
+        range.last
+    };
+    let blocks = ChangedRange { last, ..range };
+    let has_blocks = !has_deltas || !is_delta(range.first);
+    let blocks = Some(blocks).filter(|_| has_blocks);
+    let deltas = Some(deltas).filter(|_| has_deltas);
     blocks.into_iter().chain(deltas)
 }
 
