@@ -42,6 +42,16 @@ fn so_they_are_with_few_zones() {
     assert!(all.refused > 5, "volumes were never full: {all:?}");
 }
 
+/// A delta takes some space and frees none.
+#[test]
+fn so_they_are_with_deltas() {
+    let mut all = Report::default();
+    for seed in 200_000_001..200_000_007 {
+        all.add(&fullness::volume(seed, 40).unwrap_or_else(|broken| panic!("{broken}")));
+    }
+    assert!(all.refused > 10, "volumes were never full: {all:?}");
+}
+
 /// The zone with most garbage had a few blocks left and none to move them to: it was tried again
 /// and again, though a metadata zone, which needs none, could have been cleaned.
 #[test]

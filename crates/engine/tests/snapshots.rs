@@ -8,12 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::content::{
-    check_counts, check_stored, clone, edit, extents, large_zones, open, open_with, read, text,
-    write,
+    check_counts, check_stored, clone, edit, large_zones, open, open_with, read, text, write,
 };
 use common::{NOW, create, fresh, noise};
 use persimmon_engine::{Deltas, Error, Intent, Progress, Task, Volume};
-use persimmon_format::delta::is_delta;
 use persimmon_format::inode::Inode;
 use persimmon_format::table::Role;
 use persimmon_format::{Compression, Ino, Key, KeyKind, SubvolumeId};
@@ -466,60 +464,6 @@ fn snapshots_are_deleted_while_others_are_settled() {
     assert!(shown() == expected);
     check_stored(&volume);
     assert_eq!(versioned_items(&volume), 0);
-}
-
-/// Deltas may be of blocks that a snapshot has, anywhere before or behind the blocks that the file has of its own.
-#[test]
-fn a_file_that_is_freed_leaves_no_deltas() {
-    // Those of the file are few and early, or behind more of the snapshot's than one look passes over.
-    for deltas_before in [0, 1100] {
-        let device = fresh(large_zones());
-        let volume = open_with(&device, Compression::None, Deltas::Always);
-        let ino = create(&volume).unwrap();
-        let mut content = noise(1, 1300 * BLOCK);
-        write(&volume, ino, 0, &content);
-        volume.sync().unwrap();
-        let change = |content: &mut [u8], blocks: &[usize]| {
-            for block in blocks {
-                content[block * BLOCK] ^= 1;
-                write(&volume, ino, block * BLOCK, &content[block * BLOCK..][..1]);
-            }
-            volume.sync_file(ino).unwrap();
-        };
-        let early: Vec<usize> = (0..deltas_before).collect();
-        early
-            .chunks(4)
-            .for_each(|blocks| change(&mut content, blocks));
-        volume.snapshots().take(MAIN, b"one", true, NOW).unwrap();
-        match deltas_before {
-            0 => {
-                change(&mut content, &[0]);
-                for block in (2..700).step_by(2) {
-                    write(&volume, ino, block * BLOCK, &noise(block as u64, BLOCK));
-                }
-                volume.sync().unwrap();
-            }
-            _ => change(&mut content, &[1200]),
-        }
-        let deltas = || {
-            let mut all = extents(&volume);
-            all.retain(|(_, place, _)| is_delta(*place));
-            all.len()
-        };
-        assert_eq!(deltas(), deltas_before + 1);
-        volume
-            .update::<_, Error>(Intent::Shrink, |tx| {
-                let mut inode = tx.inode(ino)?.unwrap();
-                inode.nlink = 0;
-                tx.put_inode(ino, &inode);
-                tx.put(Key::orphan(ino), Vec::new());
-                Ok(())
-            })
-            .unwrap();
-        volume.reclaim(&[ino]).unwrap();
-        assert_eq!(deltas(), deltas_before);
-        check_stored(&volume);
-    }
 }
 
 /// What all subvolumes should show: files, by plain number.

@@ -16,7 +16,12 @@ pub(super) enum Block {
     Reserved,
     /// Made from a number.
     Pattern(u64),
+    /// The same, with its first bytes changed by this.
+    Edited(u64, u8),
 }
+
+/// Bytes of an edited block that are not what its number makes.
+pub(super) const EDITED_BYTES: usize = 8;
 
 /// Blocks of numbers from here on compress, most of them.
 pub(super) const COMPRESSIBLE_FROM: u64 = 1 << 60;
@@ -43,7 +48,30 @@ impl Block {
         match self {
             Block::Hole => true,
             Block::Reserved => false,
-            Block::Pattern(number) => number >= COMPRESSIBLE_FROM,
+            Block::Pattern(number) | Block::Edited(number, _) => number >= COMPRESSIBLE_FROM,
+        }
+    }
+
+    /// What it is after its first bytes were changed once more, if it was written.
+    pub fn edited(self) -> Option<Block> {
+        match self {
+            Block::Pattern(number) => Some(Block::Edited(number, 1)),
+            Block::Edited(number, by) => Some(Block::Edited(number, by.wrapping_add(1))),
+            Block::Hole | Block::Reserved => None,
+        }
+    }
+
+    /// Fills a block, which is zero, with it.
+    pub fn fill(self, to: &mut [u8]) {
+        match self {
+            Block::Hole | Block::Reserved => {}
+            Block::Pattern(number) => fill(to, number),
+            Block::Edited(number, by) => {
+                fill(to, number);
+                to.iter_mut()
+                    .take(EDITED_BYTES)
+                    .for_each(|byte| *byte ^= by);
+            }
         }
     }
 }
@@ -98,9 +126,7 @@ impl Content {
             Content::Blocks(blocks) => {
                 let mut bytes = vec![0; blocks.len() * BLOCK_SIZE];
                 for (block, to) in blocks.iter().zip(bytes.chunks_mut(BLOCK_SIZE)) {
-                    if let Block::Pattern(number) = block {
-                        fill(to, *number);
-                    }
+                    block.fill(to);
                 }
                 bytes
             }

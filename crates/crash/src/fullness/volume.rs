@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::{Error as EngineError, Options, Progress, Task, Volume};
+use persimmon_engine::{Deltas, Error as EngineError, Options, Progress, Task, Volume};
 use persimmon_format::Compression;
 use persimmon_inspect::{CheckOptions, Severity};
 use persimmon_vfs::{
@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::small::Sizes;
-use super::twin::{Block, COMPRESSIBLE_FROM, Content, File, Small, Twin, fill};
+use super::twin::{Block, COMPRESSIBLE_FROM, Content, EDITED_BYTES, File, Small, Twin, fill};
 use super::{Report, shape};
 use crate::filesystem::WorkloadClock;
 use persimmon_sim::SimDevice;
@@ -96,10 +96,14 @@ const FEW_FROM: u64 = 50_000_000;
 
 /// Those from here on are those of seeds so much smaller, but for content that is compressed.
 const COMPRESSED_FROM: u64 = 100_000_000;
+/// And those from here on of seeds so much smaller, but for deltas: overwriting is mostly of a few bytes that are synced.
+const DELTAS_FROM: u64 = 200_000_000;
 
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let has_deltas = seed >= DELTAS_FROM;
+        let seed = seed % DELTAS_FROM;
         let is_compressed = seed >= COMPRESSED_FROM;
         let seed = seed % COMPRESSED_FROM;
         let family = match seed {
@@ -125,6 +129,11 @@ impl Subject {
                 Compression::Lz4
             } else {
                 Compression::None
+            },
+            deltas: if has_deltas {
+                Deltas::Always
+            } else {
+                Deltas::None
             },
             ..options
         };
@@ -563,13 +572,52 @@ impl Subject {
                 .take(most)
                 .take_while(|block| !block.takes_space())
                 .count();
-            if taken > 0 && !self.write(at, from, taken, report)? {
+            if self.options.deltas != Deltas::None && self.rng.random_ratio(3, 4) {
+                self.edit(at, from, report)?;
+            } else if taken > 0 && !self.write(at, from, taken, report)? {
                 if self.split {
                     break;
                 }
                 return Err("overwriting was refused".into());
             }
             self.worked(report)?;
+        }
+        Ok(())
+    }
+
+    /// Changes a few bytes of a block of a file, and of some after it, and syncs the file. Both must be possible, but where blocks
+    /// are compressed or metadata has a device of its own.
+    fn edit(&mut self, at: usize, from: usize, report: &mut Report) -> Outcome<()> {
+        let mut edited = false;
+        for block in from..from + self.rng.random_range(1..=4) {
+            let room = self.room()?;
+            let file = &mut self.twin.files[at];
+            let Content::Blocks(blocks) = &mut file.content else {
+                return Ok(());
+            };
+            let Some(before) = blocks.get_mut(block) else {
+                break;
+            };
+            let Some(after) = before.edited() else {
+                continue;
+            };
+            let mut bytes = vec![0; BLOCK_SIZE];
+            after.fill(&mut bytes);
+            let (offset, flags) = ((block * BLOCK_SIZE) as u64, WriteFlags::default());
+            let bytes = &bytes[..EDITED_BYTES];
+            let written = self.vfs.write(file.ino, Handle::NONE, offset, bytes, flags);
+            let new = usize::from(before.takes_space());
+            let what = "changing some bytes";
+            if Self::may_be_refused(self.split, written, what, new, room)?.is_some() {
+                *before = after;
+                edited = true;
+            }
+        }
+        if edited {
+            let room = self.room()?;
+            let ino = self.twin.files[at].ino;
+            sure(self.vfs.fsync(ino, Handle::NONE), "fsync", room)?;
+            report.blocks_written += 1;
         }
         Ok(())
     }

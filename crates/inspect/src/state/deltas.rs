@@ -3,6 +3,7 @@
 use persimmon_format::delta::place_of;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{FLAG_DELTAS, SHARED};
+use persimmon_format::packed;
 use persimmon_format::record::Op;
 use persimmon_format::{Addr, BLOCK_SIZE, Key, checksum};
 
@@ -54,6 +55,9 @@ impl State<'_, '_> {
                 true => self.content(&part).map_or(Base::Unreadable, Base::Content),
                 false => Base::Content(Vec::new()),
             },
+            // It was packed when the delta was made of it, of which no record tells: a replay finds it as it was.
+            Extent::Compressed(bytes) => packed::decompress(&bytes)
+                .map_or(Base::Unreadable, |content| Base::Content(content.to_vec())),
             _ => Base::None,
         }
     }
