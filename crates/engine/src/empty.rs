@@ -115,7 +115,7 @@ impl EmptyVolume {
                 inodes: 0,
                 reserved_blocks: 0,
                 shared_end: 0,
-                has_deltas: false,
+                deltas: 0,
                 journal_inline: Default::default(),
                 last_record: Lsn(0),
                 alarm: Default::default(),

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use persimmon_device::per_zone::PerZone;
 use persimmon_device::{FirstZones, ZoneId, ZonedDevice};
-use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::{Key, KeyKind, PageId};
@@ -113,9 +112,8 @@ impl Rebuild {
                     meta.change_quota(Some(value))?;
                 }
                 if let Some(extent) = extent.as_ref().filter(|_| !replaced) {
-                    mapping::count_in(meta, &store.zones, extent, beside);
+                    mapping::count_in(meta, &store.zones, key.item, extent, beside);
                     sharing::note(meta, &key, extent);
-                    meta.has_deltas |= is_delta(key.item);
                 }
                 Ok(())
             },

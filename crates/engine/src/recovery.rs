@@ -402,7 +402,7 @@ fn metadata(footer: &Footer, mat: Mat) -> Meta {
         inodes: footer.inodes,
         reserved_blocks: footer.reserved_blocks,
         shared_end: footer.shared_end,
-        has_deltas: footer.has_deltas,
+        deltas: footer.deltas,
         journal_inline: Default::default(),
         last_record: Lsn(0),
         alarm: Default::default(),

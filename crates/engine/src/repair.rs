@@ -1,7 +1,6 @@
 //! Putting right what a check found wrong. The check plans, from outside; here its plan becomes
 //! transactions. Nobody else uses the volume meanwhile.
 
-use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::packed::{FrameTally, PackUnits};
 use persimmon_format::record::Op;
@@ -10,7 +9,7 @@ use persimmon_format::{Addr, Key, KeyKind, PageId, ZoneId};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::meta::{Intent, sharing};
+use crate::meta::{Intent, deltas, sharing};
 
 /// Turns of moving things out of one zone.
 const EMPTYING_ROUNDS_MAX: usize = 64;
@@ -20,7 +19,7 @@ struct Recount {
     inodes: u64,
     reserved_blocks: u64,
     shared_end: u64,
-    has_deltas: bool,
+    deltas: u64,
     /// What is in use of each zone.
     valid: Vec<PackUnits>,
 }
@@ -92,7 +91,7 @@ impl Repair<'_> {
             inodes: 0,
             reserved_blocks: 0,
             shared_end: 0,
-            has_deltas: false,
+            deltas: 0,
             valid: vec![PackUnits::ZERO; self.0.store.media.geometry().zone_count as usize],
         };
         self.count_items(&mut counts)?;
@@ -111,7 +110,7 @@ impl Repair<'_> {
         meta.inodes = counts.inodes;
         meta.reserved_blocks = counts.reserved_blocks;
         meta.shared_end = meta.shared_end.max(counts.shared_end);
-        meta.has_deltas |= counts.has_deltas;
+        meta.deltas = counts.deltas;
         for status in self.0.store.zones.status() {
             let counted = match status.entry.role {
                 Role::Data | Role::Metadata => counts.valid.get(status.zone.0 as usize).copied(),
@@ -137,7 +136,7 @@ impl Repair<'_> {
             None => counts.inodes += 1,
             Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
             Some(extent) => {
-                counts.has_deltas |= is_delta(key.item);
+                counts.deltas += deltas::count(key.item, &extent);
                 let shared_end = sharing::end_of(&key, &extent);
                 counts.shared_end = counts.shared_end.max(shared_end);
                 if let Some(addr) = extent.addr() {

@@ -66,8 +66,8 @@ pub struct Footer {
     pub shared_end: u64,
     /// Items of the table of versions; 0 if no snapshot was ever taken. Encoded where the features have [`SNAPSHOTS`], else 0.
     pub versions: u32,
-    /// Whether a file has, or ever had, deltas. Encoded where the features have [`DELTAS`], as a byte, else false.
-    pub has_deltas: bool,
+    /// Deltas that files have, in all versions. Encoded where the features have [`DELTAS`], else 0.
+    pub deltas: u64,
     /// With the feature [`PROPERTIES`]: what users may have changed since the volume was made.
     pub properties: Option<Properties>,
     /// Where each MAT chunk is; [`Addr::ZERO`] for a chunk without a used entry.
@@ -142,7 +142,7 @@ impl Footer {
             out.put_u32(self.versions);
         }
         if self.features.incompatible & DELTAS != 0 {
-            out.put_u8(self.has_deltas.into());
+            out.put_u64(self.deltas);
         }
         if let Some(properties) = &self.properties {
             properties.put(&mut out);
@@ -198,13 +198,10 @@ impl Footer {
             0 => 0,
             _ => r.u32()?,
         };
-        let has_deltas = match features.incompatible & DELTAS {
+        let deltas = match features.incompatible & DELTAS {
             0 => 0,
-            _ => r.u8()?,
+            _ => r.u64()?,
         };
-        if has_deltas > 1 {
-            return Err(r.bad("deltas", has_deltas.into()));
-        }
         let properties = match features.incompatible & PROPERTIES {
             0 => None,
             _ => Some(Properties::read(&mut r)?),
@@ -244,7 +241,7 @@ impl Footer {
             max_active,
             shared_end,
             versions,
-            has_deltas: has_deltas == 1,
+            deltas,
             properties,
             mat,
             zit,

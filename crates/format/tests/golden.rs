@@ -195,13 +195,11 @@ fn footer_with_deltas() {
     let mut footer = samples::footer();
     let mut expected = footer.encode();
     footer.features.incompatible |= DELTAS;
-    footer.has_deltas = true;
+    footer.deltas = 0x0102;
     expected[1] |= 16;
-    expected.insert(132, 1);
+    expected.splice(132..132, [2, 1, 0, 0, 0, 0, 0, 0]);
     assert_eq!(footer.encode(), expected);
     assert_eq!(Footer::decode(&expected), Ok(footer));
-    expected[132] = 2;
-    assert!(Footer::decode(&expected).is_err());
 }
 
 /// The delta of block 7: 5 where there was 3.

@@ -297,7 +297,7 @@ fn footer() -> impl Strategy<Value = Footer> {
                     } else {
                         n[9] as u32
                     },
-                    has_deltas: incompatible & DELTAS & n[9] != 0,
+                    deltas: if incompatible & DELTAS == 0 { 0 } else { n[8] },
                     mat,
                     zit,
                     overrides,

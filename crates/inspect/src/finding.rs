@@ -213,7 +213,7 @@ rules! {
     COUNT_INODES 331 Error "the checkpoint's count of inodes is wrong", RECOUNT;
     COUNT_RESERVED 332 Error "the checkpoint's count of preallocated blocks is wrong", RECOUNT;
     SHARED_END 333 Error "shared blocks lie past the end that the checkpoint tells", RECOUNT;
-    DELTAS_TOLD 334 Error "a file has deltas, and the checkpoint tells of none", RECOUNT;
+    COUNT_DELTAS 334 Error "the checkpoint's count of deltas is wrong", RECOUNT;
 
     PAGE 401 Error "a metadata page is damaged", ANEW;
     PAGE_IDENTITY 402 Error "a page is not the one the tree expects", ANEW;

@@ -61,7 +61,7 @@ struct Snapshot {
     reserved_blocks: u64,
     shared_end: u64,
     versions: u32,
-    has_deltas: bool,
+    deltas: u64,
 }
 
 /// How writing a checkpoint ended.
@@ -199,7 +199,7 @@ impl Checkpoints {
             reserved_blocks: meta.reserved_blocks,
             shared_end: meta.shared_end,
             versions: meta.versions.items(),
-            has_deltas: meta.has_deltas,
+            deltas: meta.deltas,
         })
     }
 
@@ -436,7 +436,7 @@ impl Checkpoints {
             max_active: geometry.max_active.unwrap_or(0),
             shared_end: snapshot.shared_end,
             versions: snapshot.versions,
-            has_deltas: snapshot.has_deltas,
+            deltas: snapshot.deltas,
             mat: self.store.meta().mat.chunks().to_vec(),
             zit: self.store.on_device().zit_chunks.clone(),
             overrides: self.overrides(&snapshot.zones, written),

@@ -167,6 +167,8 @@ impl Cleaner {
             (one.ino, one.block, &one.frame) == (other.ino, other.block, &other.frame)
         });
         cursor.loaded = self.read_live(live);
+        // Pieces of blocks together: each group of them that is moved ends with a block that is not full.
+        cursor.loaded.sort_by_key(Loaded::is_piece);
         cursor.loaded.reverse();
         Ok(())
     }

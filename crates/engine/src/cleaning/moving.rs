@@ -62,6 +62,11 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
+    /// Whether it may take less than a block.
+    pub(super) fn is_piece(&self) -> bool {
+        matches!(self.extent.frame, Extent::Packed(_))
+    }
+
     /// Whether what has a checksum is what that says.
     fn soundness(extent: &LiveExtent, blocks: &Buffer) -> Vec<bool> {
         match &extent.frame {

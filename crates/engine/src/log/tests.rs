@@ -137,7 +137,7 @@ fn footer(checkpoint: u64, sequence: u64) -> Footer {
         inodes: 0,
         reserved_blocks: 0,
         shared_end: 0,
-        has_deltas: false,
+        deltas: 0,
         versions: 0,
         write_clock: 0,
         next_zone_sequence: 0,

@@ -80,7 +80,7 @@ pub(crate) fn told(meta: &Meta, ops: &[Op]) -> Result<Vec<Op>> {
         return Ok(Vec::new());
     }
     let mut told: BTreeMap<(VersionId, Ino), (bool, Changes)> = BTreeMap::new();
-    for (ino, range) in changed(ops, meta.has_deltas) {
+    for (ino, range) in changed(ops, meta.deltas > 0) {
         let at = meta.versions.at(ino)?;
         if !at.scope.has_parent || at.ino.0 >= at.scope.first_ino {
             continue;

@@ -2,7 +2,8 @@
 //! behind its last block, and change as other extents do. Whatever gives a block another content takes its delta away; a move to another
 //! place leaves it.
 
-use persimmon_format::delta::{block_at, place_of};
+use persimmon_format::delta::{block_at, is_delta, place_of};
+use persimmon_format::extent::Extent;
 use persimmon_format::inode::FLAG_DELTAS;
 use persimmon_format::record::Op;
 use persimmon_format::{Ino, Key};
@@ -17,9 +18,15 @@ use crate::zones::Zones;
 /// Deltas that one look sees of those that follow each other.
 const RUN_MAX: usize = 256;
 
+/// How many deltas an item at a file block is.
+pub(crate) fn count(block: u64, extent: &Extent) -> u64 {
+    let is_one = is_delta(block) && !matches!(extent, Extent::Hole { .. });
+    is_one.into()
+}
+
 /// Whether a file may have deltas.
 pub(crate) fn may_have(meta: &Meta, ino: Ino) -> Result<bool> {
-    if !meta.has_deltas {
+    if meta.deltas == 0 {
         return Ok(false);
     }
     let inode = meta.get(&Key::inode(ino))?;
@@ -97,7 +104,6 @@ pub(super) fn note(meta: &mut Meta, op: &Op) -> Result<()> {
     let Some(ino) = op.has_delta() else {
         return Ok(());
     };
-    meta.has_deltas = true;
     match read_inode(meta, ino)? {
         Some(mut inode) if inode.flags & FLAG_DELTAS == 0 => {
             inode.flags |= FLAG_DELTAS;

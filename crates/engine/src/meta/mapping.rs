@@ -9,7 +9,7 @@ use super::extents::{
     Group, MappedExtent, beside, groups, overlapping, parts_of, shown_beside, still_there, stored,
 };
 use super::versions::At;
-use super::{Meta, references, tree};
+use super::{Meta, deltas, references, tree};
 use crate::error::Result;
 use crate::faults::{Fault, unless};
 use crate::invariant::invariant;
@@ -160,7 +160,7 @@ pub(crate) fn put_shared(
 }
 
 /// Counts an extent that is taken out of the tree.
-fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent, beside: u64) {
+fn count_out(meta: &mut Meta, zones: &Zones, block: u64, extent: &Extent, beside: u64) {
     let stored = extent.stored(beside);
     if let Some(addr) = extent.addr() {
         unless(Fault::PunchNotCounted, || {
@@ -171,10 +171,12 @@ fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent, beside: u64) {
         // The footer says how many there are: it may be damaged. A repair counts anew.
         meta.reserved_blocks = meta.reserved_blocks.saturating_sub((*blocks).into());
     }
+    // So are they.
+    meta.deltas = meta.deltas.saturating_sub(deltas::count(block, extent));
 }
 
 /// Counts an extent that is put into the tree.
-pub(crate) fn count_in(meta: &mut Meta, zones: &Zones, extent: &Extent, beside: u64) {
+pub(crate) fn count_in(meta: &mut Meta, zones: &Zones, block: u64, extent: &Extent, beside: u64) {
     let stored = extent.stored(beside);
     if let Some(addr) = extent.addr() {
         unless(Fault::ExtentNotCounted, || {
@@ -184,6 +186,7 @@ pub(crate) fn count_in(meta: &mut Meta, zones: &Zones, extent: &Extent, beside: 
     if let Extent::Reserved { blocks } = extent {
         meta.reserved_blocks = meta.reserved_blocks.saturating_add((*blocks).into());
     }
+    meta.deltas += deltas::count(block, extent);
 }
 
 fn put(meta: &mut Meta, key: Key, extent: &Extent) {
@@ -239,7 +242,7 @@ fn punch_at(meta: &mut Meta, zones: &Zones, at: &At, from: u64, to: u64) -> Resu
                 put(meta, key(cut_to), &tail);
             }
             let beside = beside(meta, ino, *version, cut_from, &gone)?;
-            count_out(meta, zones, &gone, beside);
+            count_out(meta, zones, cut_from, &gone, beside);
             // The store shares nothing itself: what says so there is damage, and a chain of it would have no end.
             if let Extent::Shared { at, blocks } = gone
                 && ino != SHARED
@@ -368,7 +371,7 @@ fn put_piece(
     let number = at.scope.number;
     let owned = beside(meta, at.ino, number, block, extent)?;
     let shown = shown_beside(meta, at, block, extent)?;
-    count_in(meta, zones, extent, owned);
+    count_in(meta, zones, block, extent, owned);
     if let Extent::Compressed(bytes) = extent {
         meta.journal_inline
             .add((at.ino, block, number), bytes.len());

@@ -58,8 +58,8 @@ pub(crate) struct Meta {
     pub(crate) reserved_blocks: u64,
     /// Blocks of the store of shared blocks that files name, or ever named, are below this.
     pub(crate) shared_end: u64,
-    /// A file has deltas, or ever had.
-    pub(crate) has_deltas: bool,
+    /// Deltas that files have, in all versions.
+    pub(crate) deltas: u64,
     /// Compressed blocks in the tree that are still to be packed.
     pub(crate) journal_inline: JournalInline,
     /// The last record of a change that was made since the volume was opened.

@@ -112,7 +112,7 @@ impl Space {
     fn room_beside(&self, uncounted: u64) -> Room {
         // Before what the tree counts: what is preallocated meanwhile counts twice for a moment, and never in neither.
         let unwritten = self.unwritten_blocks.load(Ordering::Relaxed);
-        let (dirty, allocated, reserved, inline) = {
+        let (dirty, allocated, reserved, inline, deltas) = {
             let meta = self.store.meta();
             let cache = &meta.cache;
             let inline = meta.journal_inline.bytes().div_ceil(BLOCK_SIZE as u64);
@@ -121,6 +121,7 @@ impl Space {
                 cache.allocated() as u64,
                 meta.reserved_blocks,
                 inline,
+                meta.deltas,
             )
         };
         if allocated >= self.store.zones.budget.pages_max {
@@ -142,7 +143,9 @@ impl Space {
             let taken = taken.into_iter().fold(0, u64::saturating_add);
             all.checked_sub(taken)
         };
-        let files = staged.saturating_add(reserved);
+        // A group that cleaning moves ends with a block that is not full: small pieces take more than they count.
+        let pieces = deltas.div_ceil(self.store.transaction_ops_max().max(1) as u64);
+        let files = staged.saturating_add(reserved).saturating_add(pieces);
         if let Some(large) = &self.store.zones.budget.large {
             // Metadata has zones of its own; what goes beyond them takes room from files, and more of it than it fills.
             let metadata = self.store.zones.live_metadata_blocks() + pages + inline;

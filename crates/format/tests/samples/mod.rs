@@ -118,7 +118,7 @@ pub fn footer() -> Footer {
         max_active: 15,
         shared_end: 0,
         versions: 0,
-        has_deltas: false,
+        deltas: 0,
         properties: None,
         mat: vec![addr(16, 17), Addr::ZERO],
         zit: vec![addr(18, 19)],

@@ -35,7 +35,7 @@ use serde::Serialize;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::finding::{
-    COUNT_INODES, COUNT_RESERVED, DELTAS_TOLD, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
+    COUNT_DELTAS, COUNT_INODES, COUNT_RESERVED, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
     IMAGE_SUPERBLOCK, IMAGE_SUPERBLOCKS, IMAGE_TABLE, IMAGE_TRUNCATED, LOG_RECORD, MAT_LEAK,
     SHARED_END, Severity,
 };
@@ -421,6 +421,7 @@ fn check_tables(
     let claims = [
         (&COUNT_INODES, footer.inodes, usage.inodes),
         (&COUNT_RESERVED, footer.reserved_blocks, usage.reserved),
+        (&COUNT_DELTAS, footer.deltas, usage.deltas),
     ];
     for (rule, claimed, counted) in claims {
         if claimed != counted {
@@ -428,10 +429,6 @@ fn check_tables(
             findings.add(rule, "footer", detail);
             plan.recount();
         }
-    }
-    if usage.has_deltas && !footer.has_deltas {
-        findings.add(&DELTAS_TOLD, "footer", "");
-        plan.recount();
     }
     let (claimed, end) = (footer.shared_end, usage.shared_end);
     let shares = footer.features.incompatible & SHARED_BLOCKS != 0;

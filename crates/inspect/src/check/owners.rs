@@ -25,7 +25,7 @@ pub(crate) struct Usage {
     pub reserved: u64,
     /// Where the shared blocks that there are, or that files name, end.
     pub shared_end: u64,
-    pub has_deltas: bool,
+    pub deltas: u64,
 }
 
 impl Usage {
@@ -37,7 +37,7 @@ impl Usage {
             inodes: 0,
             reserved: 0,
             shared_end: 0,
-            has_deltas: false,
+            deltas: 0,
         }
     }
 
@@ -53,13 +53,15 @@ impl Usage {
                 if let Extent::Reserved { blocks } = extent {
                     self.reserved += u64::from(blocks);
                 }
+                if is_delta(key.item) && !matches!(extent, Extent::Hole { .. }) {
+                    self.deltas += 1;
+                }
                 let end = match extent {
                     extent if key.ino == SHARED => key.item.saturating_add(extent.blocks()),
                     Extent::Shared { at, blocks } => at.saturating_add(blocks.into()),
                     _ => 0,
                 };
                 self.shared_end = self.shared_end.max(end);
-                self.has_deltas |= is_delta(key.item);
             }
             _ => {}
         }

@@ -43,8 +43,8 @@ pub struct FooterDump {
     pub shared_end: u64,
     /// Items of the table of versions; 0 if no snapshot was ever taken.
     pub versions: u32,
-    /// Whether a file has, or ever had, deltas.
-    pub has_deltas: bool,
+    /// Deltas that files have, in all versions.
+    pub deltas: u64,
     /// Reserve, 1/100 percent.
     pub reserve_basis_points: u32,
     /// Open zones, 0 for no limit.
@@ -138,7 +138,7 @@ pub(super) fn footer(inspector: &Inspector<'_>) -> Result<FooterDump> {
         next_zone_sequence: footer.next_zone_sequence,
         shared_end: footer.shared_end,
         versions: footer.versions,
-        has_deltas: footer.has_deltas,
+        deltas: footer.deltas,
         reserve_basis_points: footer.reserve_basis_points,
         max_open: footer.max_open,
         max_active: footer.max_active,

@@ -569,7 +569,7 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
         max_open: 0,
         max_active: 0,
         shared_end: 0,
-        has_deltas: false,
+        deltas: 0,
         versions: 0,
         mat: mat.chunks.clone(),
         zit: zit_chunks,
