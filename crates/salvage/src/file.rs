@@ -78,37 +78,39 @@ impl File {
         Ok(())
     }
 
-    /// A delta that the tree has, of a block that was copied. A newer one, of the same stored content, counts instead.
+    /// A delta that the tree has. A newer one, of the same stored content, counts instead.
     fn tree_delta(&mut self, copy: &mut Copy<'_, '_>, place: u64, delta: &Extent) -> Result<()> {
-        let newer = copy.content.stray_blocks().get(&(self.ino, place));
-        let newer = newer.filter(|stray| stray.later).map(|stray| &stray.extent);
-        if let Some(newer) = newer
-            && self.delta(copy, place, newer)?
-        {
+        if matches!(delta, Extent::Hole { .. }) {
             return Ok(());
         }
-        if !self.delta(copy, place, delta)? {
-            let at = block_at(place).saturating_mul(BLOCK);
-            self.bad_to(copy, at, at.saturating_add(BLOCK));
+        let content = copy.content;
+        let newer = content.stray_blocks().get(&(self.ino, place));
+        let newer = newer.filter(|stray| stray.later).map(|stray| &stray.extent);
+        let mut both = newer.into_iter().chain([delta]);
+        let at = block_at(place).saturating_mul(BLOCK);
+        match both.find_map(|delta| content.with_delta(self.ino, place, delta)) {
+            Some(block) => self.write(copy, at, &block),
+            None => {
+                self.bad_to(copy, at, at.saturating_add(BLOCK));
+                Ok(())
+            }
         }
-        Ok(())
     }
 
-    /// Makes of a block that was copied what a delta says. False if it is not of this content, or cannot be read.
-    fn delta(&mut self, copy: &mut Copy<'_, '_>, place: u64, delta: &Extent) -> Result<bool> {
+    /// A delta that only summaries know: it counts if it is of the content that was copied, for what was written since is newer.
+    fn stray_delta(&mut self, copy: &mut Copy<'_, '_>, place: u64, delta: &Extent) -> Result<()> {
         let Some(bytes) = copy.content.delta_bytes(delta) else {
-            return Ok(matches!(delta, Extent::Hole { .. }));
+            return Ok(());
         };
         let at = block_at(place).saturating_mul(BLOCK);
         let mut content = vec![0; BLOCK_SIZE];
         copy.to
             .read(self.ino, at, &mut content)
             .map_err(Error::New)?;
-        let applies = delta::apply(&bytes, &mut content);
-        if applies {
+        if delta::apply(&bytes, &mut content) {
             self.write(copy, at, &content)?;
         }
-        Ok(applies)
+        Ok(())
     }
 
     /// An extent that has content of its own; of another one nothing.
@@ -255,8 +257,7 @@ impl File {
                 continue;
             }
             if is_delta(*block) {
-                // Of something else than what was found it is of no use.
-                self.delta(copy, *block, &stray.extent)?;
+                self.stray_delta(copy, *block, &stray.extent)?;
                 continue;
             }
             found += 1;

@@ -377,7 +377,7 @@ impl Mend<'_, '_> {
     fn take(&mut self, place: (Ino, u64), extent: &Extent) -> bool {
         let (ino, block) = place;
         let is_good = match is_delta(block) {
-            true => self.content.has_base(ino, block, extent),
+            true => self.content.with_delta(ino, block, extent).is_some(),
             false => self.stands(extent),
         };
         is_good

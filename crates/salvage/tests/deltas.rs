@@ -118,6 +118,29 @@ fn what_files_have_is_copied_not_what_is_stored() {
     assert_same(&truth, &tree(&copy));
 }
 
+/// What is stored of the last block goes on behind the end: the delta made it zeros before the file was cut there.
+#[test]
+fn the_last_block_of_a_file_that_was_cut_has_its_delta() {
+    let mut fs = Fs::new(8);
+    let ino = fs.file(persimmon_vfs::ROOT, "cut", 3 * BLOCK);
+    fs.vfs.sync().unwrap();
+    fs.change(ino, 3 * BLOCK - 20, 0);
+    fs.change(ino, 2 * BLOCK + 9, 0x55);
+    let set = persimmon_vfs::SetAttr {
+        size: Some(3 * BLOCK - 20),
+        ..persimmon_vfs::SetAttr::default()
+    };
+    fs.vfs
+        .setattr(ino, persimmon_vfs::Handle::NONE, &set)
+        .unwrap();
+    fs.checkpoint();
+    assert_eq!(deltas(&fs).len(), 1);
+    let truth = fs.tree();
+    let (copy, _, losses) = recovered(&fs.without(&[]));
+    assert_eq!(losses, []);
+    assert_same(&truth, &tree(&copy));
+}
+
 /// The file is as of the checkpoint, or as it was later: nothing else.
 #[test]
 fn what_came_after_the_checkpoint_makes_no_mixture() {

@@ -474,14 +474,14 @@ impl<'d> Content<'_, 'd> {
         self.state.delta_bytes(delta)
     }
 
-    /// Whether this is a delta to what the tree has of the block, at its place.
+    /// What a delta at its place makes of what the tree has of the block; `None` if it is not of that.
     #[must_use]
-    pub fn has_base(&self, ino: Ino, place: u64, delta: &Extent) -> bool {
+    pub fn with_delta(&self, ino: Ino, place: u64, delta: &Extent) -> Option<Vec<u8>> {
         let base = self.state.base_of(&self.at(ino), block_at(place), true);
-        match (base, self.delta_bytes(delta)) {
-            (Base::Content(mut content), Some(bytes)) => delta::apply(&bytes, &mut content),
-            _ => false,
-        }
+        let Base::Content(mut content) = base else {
+            return None;
+        };
+        delta::apply(&self.delta_bytes(delta)?, &mut content).then_some(content)
     }
 
     /// Whether the tree has the inode or anything that belongs to it.
