@@ -48,8 +48,9 @@ struct Answer<'a> {
     /// That divided by `content_bytes`; null where there is no content.
     ratio: Option<f64>,
     /// `content_bytes` and `stored_bytes` by how content is stored: `whole` (in blocks as they are), `lz4` and `zstd` (compressed so),
-    /// `inline` (in the metadata tree), `reserved` (preallocated and not written yet, which is no content), `shared` (the content in
-    /// each place that has it, and what of it is stored once); null for a live mount.
+    /// `inline` (in the metadata tree), `reserved` (preallocated and not written yet, which is no content), `deltas` (differences of
+    /// blocks, whose content is told with what they are of), `shared` (the content in each place that has it, and what of it is stored
+    /// once); null for a live mount.
     by_storage: Option<&'a UsageByStorage>,
     /// Files and directories that this user may not look at, which are not counted.
     unreadable: u64,
