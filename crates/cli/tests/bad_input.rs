@@ -216,7 +216,8 @@ fn looking_changes_nothing() {
                 "footer-features",
                 "frames",
                 "shared",
-                "snapshots"
+                "snapshots",
+                "deltas"
             ])
         );
         assert_eq!(info["zone_capacity_bytes"], 1 << 20);

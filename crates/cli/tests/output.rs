@@ -113,6 +113,9 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
         ("clone", vec![(Tells, vec!["clone", "--help"])]),
         ("dedup", vec![(Tells, vec!["dedup", "--help"])]),
         ("snapshot", with_json(&["snapshot", "list", "img"])),
+        ("quota", with_json(&["quota", "report", "img"])),
+        ("send", vec![(Tells, vec!["send", "--help"])]),
+        ("receive", vec![(Tells, vec!["receive", "--help"])]),
         (
             "probe",
             [
