@@ -108,6 +108,7 @@ const ENTRIES: Dimension = Dimension {
         "readdir" Linear |w, _| w.vfs.readdir(it(w), NONE, 0, &mut |_| Listing::More).unwrap();
         "readdirplus" Scattered |w, _| w.vfs.readdirplus(it(w), NONE, 0, &mut |_, _| Listing::More).unwrap();
         "statfs" Flat |w, _| done(w.vfs.statfs().unwrap());
+        "statfs_at" Flat |w, _| done(w.vfs.statfs_at(it(w)).unwrap());
         "sync" Flat |w, _| w.vfs.sync().unwrap();
     },
 };
@@ -140,6 +141,7 @@ const ATTRIBUTES: Dimension = Dimension {
         "setxattr:again" Flat |w, n| set(w, &attribute(n / 3), b"shorter");
         "removexattr" Flat |w, n| w.vfs.removexattr(it(w), &attribute(n / 4)).unwrap();
         "inode_flags" Flat |w, _| done(w.vfs.inode_flags(it(w)).unwrap());
+        "project" Flat |w, _| done(w.vfs.project(it(w)).unwrap());
         "set_inode_flags" Flat |w, _| w.vfs.set_inode_flags(&w.root, it(w), COMPRESS).unwrap();
         "getattr" Flat |w, _| done(w.vfs.getattr(it(w)).unwrap());
         "access" Flat |w, _| w.vfs.access(&w.root, it(w), 4).unwrap();

@@ -14,6 +14,14 @@ const NOT_MEASURED: &[(&str, &str)] = &[
     ("hold_back", "sorts what it is given, once in an opening"),
     ("held_back", "a reference"),
     ("write_promised", "is `write`, with room set aside before"),
+    (
+        "set_project",
+        "changes one inode, as `set_inode_flags` does",
+    ),
+    (
+        "set_project_below",
+        "looks at all that is in a tree, some entries of a directory at a time",
+    ),
     ("rename_leaving_whiteout", "is `rename`, and makes an inode"),
 ];
 
