@@ -70,7 +70,7 @@ impl Watch for () {
 /// Brings a stream into a target.
 ///
 /// # Errors
-/// What the stream says before an error is in the target, and remembered up to some point of it: [`resume_token`] tells how to go on. A
+/// What the stream says before an error is in the target, and remembered up to some point of it: [`resume_token`](crate::resume_token) tells how to go on. A
 /// stream that does not belong there changes nothing.
 pub fn receive<T: Target>(
     input: impl Read,
