@@ -13,7 +13,7 @@ use persimmon_format::{Addr, Ino};
 use super::FileData;
 use super::read::Found;
 use super::read_cache::{ALL_BLOCKS, Cached, StoredAt};
-use super::read_plan::{Caches, Plan, Source, copy_block, is_asked_for};
+use super::read_plan::{Caches, Plan, Source};
 use super::write_back::{BatchFile, Mapping};
 use crate::error::{Error, Result};
 use crate::options::Deltas;
@@ -99,7 +99,7 @@ impl FileData {
     }
 
     /// Blocks that are kept by their place.
-    fn kept(&self, ino: Ino) -> Option<Cached<'_>> {
+    pub(super) fn kept(&self, ino: Ino) -> Option<Cached<'_>> {
         let cache = self.frame_cache.as_ref();
         cache.map(|cache| Cached {
             cache,
@@ -171,22 +171,19 @@ pub(super) fn apply_one(
     offset: u64,
     buf: &mut [u8],
 ) -> Result<()> {
-    if !is_asked_for(buf, offset, block) {
-        return Ok(());
-    }
     let start = (block * BLOCK_SIZE as u64).checked_sub(offset);
     let start = start.and_then(|start| usize::try_from(start).ok());
-    let content = start.and_then(|start| buf.get(start..start + BLOCK_SIZE));
-    let mut content = content.map(<[u8]>::to_vec).unwrap_or_default();
-    if !delta::apply(bytes, &mut content) {
-        return Err(match addr {
-            Some(addr) => Error::DataDamaged { ino, block, addr },
-            None => {
-                let what = format_args!("block {block}: a delta to something else");
-                Error::item_damaged(ino, what)
-            }
-        });
+    let Some(content) = start.and_then(|start| buf.get_mut(start..start + BLOCK_SIZE)) else {
+        return Ok(());
+    };
+    if delta::apply(bytes, content) {
+        return Ok(());
     }
-    copy_block(buf, offset, block, &content);
-    Ok(())
+    Err(match addr {
+        Some(addr) => Error::DataDamaged { ino, block, addr },
+        None => {
+            let what = format_args!("block {block}: a delta to something else");
+            Error::item_damaged(ino, what)
+        }
+    })
 }

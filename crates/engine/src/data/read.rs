@@ -406,18 +406,9 @@ impl FileData {
     /// Where a read finds blocks in memory. What lies in a compressed frame is kept whether or not the reader wants blocks kept: the
     /// next read of the frame would decompress all of it again.
     fn caches<'c>(&'c self, ino: Ino, cached: Option<Cached<'c>>) -> Caches<'c> {
-        let of_frames = || {
-            self.frame_cache.as_ref().map(|cache| Cached {
-                cache,
-                ino,
-                state: None,
-                known: ALL_BLOCKS,
-                reads_around: false,
-            })
-        };
         Caches {
             blocks: cached,
-            frames: cached.or_else(of_frames),
+            frames: cached.or_else(|| self.kept(ino)),
         }
     }
 
@@ -426,7 +417,10 @@ impl FileData {
         self.store.view(|view| {
             let extents = view.find(|meta| extents::resolved(meta, ino, from, to))?;
             let may_have_deltas = view.find(|meta| deltas::may_have(meta, ino))?;
-            let deltas = view.find(|meta| deltas::of_blocks(meta, ino, from, to, usize::MAX))?;
+            let deltas = match may_have_deltas {
+                true => view.find(|meta| deltas::of_blocks(meta, ino, from, to, usize::MAX))?,
+                false => Vec::new(),
+            };
             let pinned = |mapped: MappedExtent| {
                 let addr = mapped.extent.addr();
                 let pin = addr.and_then(|addr| self.store.zones.pin(addr.zone()));

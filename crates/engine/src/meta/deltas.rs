@@ -2,13 +2,13 @@
 //! behind its last block, and change as other extents do. Whatever gives a block another content takes its delta away; a move to another
 //! place leaves it.
 
+use persimmon_format::Ino;
 use persimmon_format::delta::{block_at, is_delta, place_of};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::FLAG_DELTAS;
 use persimmon_format::record::Op;
-use persimmon_format::{Ino, Key};
 
-use super::apply::{decode_inode, put_inode, read_inode};
+use super::apply::{put_inode, read_inode};
 use super::extents::{self, MappedExtent};
 use super::{Meta, mapping};
 use crate::error::Result;
@@ -29,10 +29,8 @@ pub(crate) fn may_have(meta: &Meta, ino: Ino) -> Result<bool> {
     if meta.deltas == 0 {
         return Ok(false);
     }
-    let inode = meta.get(&Key::inode(ino))?;
-    let inode = inode.map(|bytes| decode_inode(ino, bytes)).transpose()?;
     // What is left of an inode that is gone may be deltas too.
-    Ok(inode.is_none_or(|inode| inode.flags & FLAG_DELTAS != 0))
+    Ok(read_inode(meta, ino)?.is_none_or(|inode| inode.flags & FLAG_DELTAS != 0))
 }
 
 /// Deltas of the file blocks `from..to`, at most `limit`, each at its place.
