@@ -139,7 +139,7 @@ impl Mkfs {
             plan.make()?
         }
         let part = |(device, geometry): &(PathBuf, ImageGeometry)| {
-            let zone_count = geometry.zone_count - pair::LABEL_ZONES;
+            let zone_count = geometry.zone_count - label::LABEL_ZONES;
             MadeDevice {
                 device: device.clone(),
                 size_bytes: u64::from(zone_count) * u64::from(geometry.capacity_blocks) * BLOCK,
@@ -151,7 +151,7 @@ impl Mkfs {
         let metadata = plan.metadata.as_ref().map(part);
         let geometry = &ImageGeometry {
             zone_count: match metadata {
-                Some(_) => plan.geometry.zone_count - pair::LABEL_ZONES,
+                Some(_) => plan.geometry.zone_count - label::LABEL_ZONES,
                 None => plan.geometry.zone_count,
             },
             ..plan.geometry
@@ -591,6 +591,7 @@ fn device_geometry(image: &ImageGeometry) -> Geometry {
         max_append_blocks: image.capacity_blocks,
         volatile_cache: true,
         write_pointer_is_proof: false,
+        stripes: None,
     }
 }
 

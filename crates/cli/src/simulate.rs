@@ -200,6 +200,7 @@ impl Simulate {
                 max_append_blocks: zone_blocks,
                 volatile_cache: false,
                 write_pointer_is_proof: true,
+                stripes: None,
             };
             check_geometry(&geometry, ZoneCapacities::all(zone_blocks), self.reserve, 1)
         };

@@ -14,10 +14,12 @@ use crate::nvme::{self, Nvme, NvmeDevice};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::pair::{self, Pair};
 use crate::probe::{self, Identity};
+use crate::striped::{self, Striped};
 use crate::zbd::{self, Zbd, ZbdDevice};
 use crate::zonefs::{self, ZonefsDevice, ZonefsPort};
 use crate::{
-    Command, Completion, DeviceIdentity, Geometry, Pending, Result, ZoneInfo, ZonedDevice,
+    Buffer, Command, Completion, DeviceIdentity, Geometry, Pending, Result, ZoneId, ZoneInfo,
+    ZonedDevice,
 };
 
 /// What a name names.
@@ -50,6 +52,8 @@ pub enum Drive {
     Zonefs(ZonefsDevice),
     /// Two devices, one of them for metadata.
     Pair(Box<Pair>),
+    /// One whose zones are used in stripe sets.
+    Striped(Box<Striped<Drive>>),
 }
 
 /// A device that can be made anew.
@@ -152,7 +156,7 @@ impl Drive {
         }
         let drive = Drive::open_part(path, options)?;
         pair::check_alone(&drive, path)?;
-        Ok(drive)
+        striped::open(drive, !options.read_only)
     }
 
     /// Opens one device, though it be one of two.
@@ -189,7 +193,10 @@ impl Drive {
         }
         let drive = Drive::claim(path, geometry, options)?.made(options)?;
         pair::check_unmarked(&drive, path)?;
-        Ok(drive)
+        match options.stripes {
+            Some(stripes) => striped::create(drive, stripes, options.uuid),
+            None => striped::check_unmarked(drive),
+        }
     }
 
     /// Refuses what [`Drive::create`] would refuse, and makes nothing: of a pair it asks for both.
@@ -264,7 +271,11 @@ impl Drive {
         match self {
             Drive::Zbd(device) => device.front(),
             Drive::Zonefs(device) => device.front(),
-            Drive::Image(_) | Drive::Nvme(_) | Drive::Mixed(_) | Drive::Pair(_) => Ok(None),
+            Drive::Image(_)
+            | Drive::Nvme(_)
+            | Drive::Mixed(_)
+            | Drive::Pair(_)
+            | Drive::Striped(_) => Ok(None),
         }
     }
 
@@ -272,6 +283,9 @@ impl Drive {
     ///
     /// Errors: its conventional zones cannot be looked at.
     pub fn zone_count_made(&self) -> Result<u32> {
+        if let Drive::Striped(device) = self {
+            return device.below().zone_count_made();
+        }
         let front = match self {
             Drive::Mixed(device) => device.second().front()?,
             drive => drive.front()?,
@@ -294,6 +308,7 @@ impl Drive {
                 pair.metadata().set_identity(uuid, label)?;
                 pair.data().set_identity(uuid, label)
             }
+            Drive::Striped(device) => device.below().set_identity(uuid, label),
             Drive::Zbd(_) | Drive::Nvme(_) | Drive::Zonefs(_) => Ok(()),
         }
     }
@@ -304,6 +319,7 @@ impl Drive {
         match self {
             Drive::Image(_) => true,
             Drive::Pair(pair) => pair.metadata().has_identity(),
+            Drive::Striped(device) => device.below().has_identity(),
             Drive::Mixed(_) | Drive::Zbd(_) | Drive::Nvme(_) | Drive::Zonefs(_) => false,
         }
     }
@@ -318,6 +334,7 @@ impl Drive {
             Drive::Nvme(device) => device.path(),
             Drive::Zonefs(device) => device.path(),
             Drive::Pair(device) => device.path(),
+            Drive::Striped(device) => device.below().path(),
         }
     }
 
@@ -331,6 +348,7 @@ impl Drive {
             Drive::Nvme(_) => "nvme",
             Drive::Zonefs(_) => "zonefs",
             Drive::Pair(_) => "pair",
+            Drive::Striped(device) => device.below().back_end(),
         }
     }
 
@@ -345,6 +363,7 @@ impl Drive {
                 let drives = [pair.metadata(), pair.data()];
                 drives.into_iter().flat_map(Drive::notices).collect()
             }
+            Drive::Striped(device) => device.below().notices(),
         }
     }
 
@@ -365,6 +384,7 @@ impl Drive {
             Drive::Nvme(device) => device,
             Drive::Zonefs(device) => device,
             Drive::Pair(device) => &**device,
+            Drive::Striped(device) => &**device,
         }
     }
 }
@@ -404,5 +424,19 @@ impl ZonedDevice for Drive {
 
     fn identity(&self) -> Option<DeviceIdentity> {
         self.device().identity()
+    }
+
+    fn read_without(
+        &self,
+        zone: ZoneId,
+        block: u32,
+        blocks: u32,
+        attempt: u32,
+    ) -> Option<Result<Buffer>> {
+        self.device().read_without(zone, block, blocks, attempt)
+    }
+
+    fn rows_agree(&self, zone: ZoneId, block: u32, blocks: u32) -> Result<bool> {
+        self.device().rows_agree(zone, block, blocks)
     }
 }

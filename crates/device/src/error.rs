@@ -59,6 +59,24 @@ pub enum DeviceError {
         /// Capacity of the zone.
         capacity: u32,
     },
+    /// A write to a stripe set that does not cover whole rows.
+    #[error("zone {zone}: {blocks} blocks at block {block} are not whole rows of {columns}")]
+    NotWholeRows {
+        /// The zone.
+        zone: ZoneId,
+        /// First block.
+        block: u32,
+        /// Blocks of the command.
+        blocks: u32,
+        /// Blocks of a row.
+        columns: u32,
+    },
+    /// An append to a stripe set, whose zones could each take it at another place.
+    #[error("zone {zone} is a stripe set, which is written at its write pointer only")]
+    NoAppends {
+        /// The zone.
+        zone: ZoneId,
+    },
     /// The zone's state does not allow the command.
     #[error("zone {zone} is {state:?}: {operation} is not possible")]
     BadState {
@@ -154,6 +172,8 @@ impl DeviceError {
             | DeviceError::NotAtWritePointer { zone, .. }
             | DeviceError::ReadPastEnd { zone, .. }
             | DeviceError::ZoneFull { zone, .. }
+            | DeviceError::NotWholeRows { zone, .. }
+            | DeviceError::NoAppends { zone }
             | DeviceError::BadState { zone, .. }
             | DeviceError::TooManyOpen { zone, .. }
             | DeviceError::TooManyActive { zone, .. } => zone.0 = zone.0.saturating_add(zones),

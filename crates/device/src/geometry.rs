@@ -30,9 +30,42 @@ pub struct Geometry {
     /// A write pointer of a zone in state open or closed proves that the blocks below it are
     /// there, but for the last one, which may have been torn and padded. Where it is not set, only checksums decide.
     pub write_pointer_is_proof: bool,
+    /// Zones are stripe sets of a device below, so that none of its zones can take anything along.
+    pub stripes: Option<Stripes>,
+}
+
+/// How the zones of a device are used in stripe sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stripes {
+    /// Zones of a set for data, beside one of parity: one makes a mirror. A write to such a set ends at a whole row of so
+    /// many blocks, the first block of all not counted, which is a row by itself.
+    pub columns: u32,
+    /// The first so many sets are mirrors, for the log and metadata; 0: the sets for data are for all.
+    pub metadata_sets: u32,
+}
+
+impl Stripes {
+    /// Two zones with the same content, for everything.
+    pub const MIRROR: Stripes = Stripes {
+        columns: 1,
+        metadata_sets: 0,
+    };
 }
 
 impl Geometry {
+    /// Whether the device takes appends.
+    #[must_use]
+    pub fn takes_appends(&self) -> bool {
+        self.stripes.is_none()
+    }
+
+    /// Blocks of a row, at whose ends writes of data end; 1 where all blocks are alike.
+    #[must_use]
+    pub fn row_blocks(&self) -> u32 {
+        self.stripes.map_or(1, |stripes| stripes.columns.max(1))
+    }
+
+
     /// Zones that may be of the log: the first so many sequential ones, on two devices of those for
     /// metadata.
     #[must_use]

@@ -54,6 +54,7 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
             max_append_blocks: one.max_append_blocks.min(other.max_append_blocks),
             volatile_cache: one.volatile_cache || other.volatile_cache,
             write_pointer_is_proof: other.write_pointer_is_proof,
+            stripes: None,
         };
         Ok(Joined {
             split: geometry.conventional_zones,
@@ -396,6 +397,7 @@ mod tests {
                 max_append_blocks: 32,
                 volatile_cache: false,
                 write_pointer_is_proof: true,
+                stripes: None,
             },
             flushes: Arc::clone(&flushes),
         };

@@ -14,6 +14,7 @@ pub mod first_zones;
 pub mod geometry;
 pub mod image;
 pub mod joined;
+pub mod label;
 mod linux;
 mod lock;
 mod mapped;
@@ -22,6 +23,7 @@ pub mod options;
 pub mod pair;
 pub mod per_zone;
 pub mod probe;
+pub mod striped;
 mod traces;
 pub mod zbd;
 pub mod zonefs;
@@ -32,7 +34,7 @@ pub use command::{Command, Completer, Completion, Pending};
 pub use drive::Drive;
 pub use error::{DeviceError, Result};
 pub use first_zones::FirstZones;
-pub use geometry::{Geometry, ZoneInfo, ZoneKind, ZoneState};
+pub use geometry::{Geometry, Stripes, ZoneInfo, ZoneKind, ZoneState};
 pub use image::ImageDevice;
 pub use joined::Joined;
 pub use lock::Hold;
@@ -41,6 +43,7 @@ pub use nvme::NvmeDevice;
 pub use options::{CreateOptions, OpenOptions};
 pub use pair::{Pair, PairError};
 pub use persimmon_format::{BLOCK_SIZE, ZoneId};
+pub use striped::Striped;
 pub use zbd::ZbdDevice;
 pub use zonefs::ZonefsDevice;
 
@@ -144,6 +147,27 @@ pub trait ZonedDevice: Send + Sync {
                 got: other.name(),
             }),
         }
+    }
+
+    /// Reads blocks as if what one of the zones below has of them were wrong: number `attempt` of those that it can be. For who
+    /// cannot believe what [`Command::Read`] gave. Nothing where there is no further way to have them.
+    fn read_without(
+        &self,
+        _zone: ZoneId,
+        _block: u32,
+        _blocks: u32,
+        _attempt: u32,
+    ) -> Option<Result<Buffer>> {
+        None
+    }
+
+    /// Whether blocks could be read in spite of any one zone below that is lost: their rows are what they have to be. True where
+    /// nothing is said of that.
+    ///
+    /// # Errors
+    /// One of the zones cannot be read there.
+    fn rows_agree(&self, _zone: ZoneId, _block: u32, _blocks: u32) -> Result<bool> {
+        Ok(true)
     }
 
     /// Makes everything that has completed durable. Free on a device without a volatile cache.

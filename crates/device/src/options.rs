@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Stripes;
+
 /// Long enough for a process that is ending, or a child between fork and exec.
 const WAIT_FOR_LOCK_DEFAULT: Duration = Duration::from_secs(2);
 
@@ -47,6 +49,8 @@ pub struct CreateOptions {
     pub label: String,
     /// How long to wait for another process to let go.
     pub wait_for_lock: Duration,
+    /// Use its zones in stripe sets.
+    pub stripes: Option<Stripes>,
 }
 
 impl Default for CreateOptions {
@@ -56,6 +60,7 @@ impl Default for CreateOptions {
             uuid: uuid::Uuid::nil(),
             label: String::new(),
             wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
+            stripes: None,
         }
     }
 }

@@ -20,14 +20,9 @@ use uuid::Uuid;
 use crate::drive::Drive;
 use crate::image::ImageGeometry;
 use crate::joined::Joined;
+use crate::label::{self, LABEL_ZONES};
 use crate::options::{CreateOptions, OpenOptions};
-use crate::{
-    BufferMut, Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo,
-    ZoneState, ZonedDevice,
-};
-
-/// Zones at the end of each device that hold its label, and are none of the volume's.
-pub const LABEL_ZONES: u32 = 2;
+use crate::{Command, Completion, DeviceError, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
 
 const SCHEME: &[u8] = b"pair:";
 const SEPARATOR: u8 = b'+';
@@ -354,6 +349,7 @@ pub(crate) fn geometry(one: &Geometry, other: &Geometry, counts: (u32, u32)) -> 
         max_append_blocks: one.max_append_blocks.min(other.max_append_blocks),
         volatile_cache: one.volatile_cache || other.volatile_cache,
         write_pointer_is_proof: proves(one) && proves(other),
+        stripes: None,
     })
 }
 
@@ -464,80 +460,18 @@ fn usable(drive: &Drive) -> Result<DeviceZones> {
     }
 }
 
-fn label_zones(device: &dyn ZonedDevice) -> Range<u32> {
-    let end = device.geometry().zone_count;
-    end.saturating_sub(LABEL_ZONES)..end
-}
-
-/// The label of a device, if it has one: of the first of its zones where it can be read.
+/// The label of a device, if it is one of two.
 fn label(device: &dyn ZonedDevice) -> Result<Option<DeviceLabel>> {
-    let zones = label_zones(device);
-    let report = device.report(zones.clone())?;
-    let mut unread = None;
-    for (zone, info) in zones.map(ZoneId).zip(&report) {
-        match label_in(device, zone, info) {
-            Ok(None) => {}
-            Ok(label) => return Ok(label),
-            Err(DeviceError::Gone) => return Err(DeviceError::Gone),
-            Err(error) => unread = Some(error),
-        }
-    }
-    unread.map_or(Ok(None), Err)
+    label::read(device, decoded)
 }
 
-fn label_in(
-    device: &dyn ZonedDevice,
-    zone: ZoneId,
-    info: &ZoneInfo,
-) -> Result<Option<DeviceLabel>> {
-    let is_written = match info.state {
-        ZoneState::Empty | ZoneState::Offline => false,
-        ZoneState::Full | ZoneState::ReadOnly => true,
-        _ => info.write_pointer > 0,
-    };
-    if !is_written {
-        return Ok(None);
-    }
-    match device.read(zone, 0, 1) {
-        Ok(block) => Ok(DeviceLabel::decode(&block).ok()),
-        Err(error @ (DeviceError::Gone | DeviceError::Io { .. })) => Err(error),
-        // Nothing is there.
-        Err(_) => Ok(None),
-    }
+fn decoded(block: &[u8]) -> Option<DeviceLabel> {
+    DeviceLabel::decode(block).ok()
 }
 
-/// Writes it to each zone that is for it. A zone that has failed is passed over if there is another, unless
-/// it says something else that would be believed.
 fn write_label(device: &dyn ZonedDevice, path: &Path, label: &DeviceLabel) -> Result<()> {
-    let mut written = 0;
-    let zones = label_zones(device);
-    let report = device.report(zones.clone())?;
-    for (zone, info) in zones.map(ZoneId).zip(&report) {
-        if info.state.is_worn_out() {
-            match label_in(device, zone, info)? {
-                Some(other) if other != *label => return Err(marked(path, &other)),
-                _ => continue,
-            }
-        }
-        let mut block = BufferMut::zeroed(1);
-        block.copy_from_slice(&label.encode());
-        device.run(Command::Write {
-            zone,
-            block: 0,
-            data: vec![block.freeze()],
-        })?;
-        device.run(Command::Finish { zone })?;
-        written += 1;
-    }
-    if written == 0 {
-        return Err(DeviceError::Open {
-            path: path.display().to_string(),
-            message: "its last zones have failed, which would say whose device it is; use another \
-                      device"
-                .to_owned(),
-        });
-    }
-    device.flush()
+    let marked = |other: &DeviceLabel| marked(path, other);
+    label::write(device, label, &label.encode(), decoded, marked, path)
 }
 
 #[cfg(test)]

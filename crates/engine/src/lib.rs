@@ -33,6 +33,7 @@ mod quota;
 mod rebuild;
 mod reclaim;
 mod recovery;
+mod redundancy;
 mod repair;
 mod scrub;
 mod snapshots;

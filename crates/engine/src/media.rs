@@ -107,18 +107,44 @@ impl Media {
             Err(error @ Error::Unsupported { .. }) => return Err(error),
             Err(error) => error,
         };
-        let Some(partner) = self.pairs.partner(addr.zone()) else {
-            return Err(error);
-        };
-        let copy = Addr::new(addr.device(), partner, addr.block());
-        match self.read_one(copy, blocks).and_then(&parse) {
-            Ok(parsed) => {
-                tracing::warn!(%addr, %copy, %error, "a block is bad, its copy is used");
-                Ok(parsed)
+        for other in self.others(addr, blocks) {
+            match other.and_then(&parse) {
+                Ok(parsed) => {
+                    tracing::warn!(%addr, %error, "a block is bad, its copy is used");
+                    return Ok(parsed);
+                }
+                Err(newer @ Error::Unsupported { .. }) => return Err(newer),
+                Err(_) => {}
             }
-            Err(newer @ Error::Unsupported { .. }) => Err(newer),
-            Err(_) => Err(error),
         }
+        Err(error)
+    }
+
+    /// Blocks whose content cannot be believed as it was read, as they can be had otherwise: from the partner of their zone, and
+    /// from what the other zones of a stripe set have in their rows. Each is read when it is asked for.
+    pub(crate) fn others(&self, addr: Addr, blocks: u32) -> impl Iterator<Item = Result<Buffer>> {
+        let partner = self.pairs.partner(addr.zone());
+        let copy = partner.map(|partner| Addr::new(addr.device(), partner, addr.block()));
+        let copy = copy.into_iter();
+        let copy = copy.map(move |copy| self.read_one(copy, blocks));
+        // A longer read is not one command, and is tried in parts by who can.
+        let is_one = blocks <= self.geometry().max_transfer_blocks;
+        let without = (0..).take_while(move |_| is_one).map_while(move |attempt| {
+            let read = self
+                .device
+                .read_without(addr.zone(), addr.block(), blocks, attempt)?;
+            add(&self.counters.read_commands, 1);
+            let bytes = u64::from(blocks) * BLOCK_SIZE as u64;
+            add(&self.counters.read_bytes, bytes);
+            Some(read.map_err(Error::from))
+        });
+        copy.chain(without)
+    }
+
+    /// Whether blocks could be read in spite of any one zone of their stripe set that is lost.
+    pub(crate) fn rows_agree(&self, addr: Addr, blocks: u32) -> bool {
+        let agree = self.device.rows_agree(addr.zone(), addr.block(), blocks);
+        agree.unwrap_or(false)
     }
 
     /// Reads from this zone alone, in as many commands as the device needs.

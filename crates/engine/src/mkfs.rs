@@ -9,7 +9,7 @@ use persimmon_format::gate::FixedFields;
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{
-    DELTAS, FRAMES, MIRRORED, QUOTA, REQUIRED, SHARED_BLOCKS, SNAPSHOTS, SPLIT, VolumeIdentity,
+    DELTAS, FRAMES, MIRRORED, QUOTA, REQUIRED, SHARED_BLOCKS, SNAPSHOTS, SPLIT, STRIPED, VolumeIdentity,
 };
 use persimmon_format::{Addr, Compression, DeviceId, Key, Lsn};
 
@@ -45,6 +45,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let feature = |is_there, bit| if is_there { bit } else { 0 };
     let split = feature(geometry.metadata_zones > 0, SPLIT);
     let mirrored = feature(copies > 1, MIRRORED);
+    let striped = feature(geometry.stripes.is_some(), STRIPED);
     let has_quota = feature(options.quota, QUOTA);
     let runtime = Options::default();
     let empty = EmptyVolume::of(device, reserve, copies, &runtime)?;
@@ -71,6 +72,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             | DELTAS
             | split
             | mirrored
+            | striped
             | has_quota,
         read_only_compatible: 0,
         compatible: 0,

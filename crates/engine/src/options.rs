@@ -334,6 +334,7 @@ mod tests {
             max_append_blocks: 256,
             volatile_cache: true,
             write_pointer_is_proof: false,
+            stripes: None,
         };
         let options = FormatOptions {
             reserve_basis_points: Some(basis_points),

@@ -138,6 +138,12 @@ fn worth(store: &Store, geometry: &Geometry, report: &[ZoneInfo]) -> Result<Grow
         user_blocks_before: budget.user_blocks,
         user_blocks: budget.user_blocks,
     };
+    if geometry.stripes.is_some() {
+        return Err(Error::Geometry(
+            "a volume with copies or parity of data cannot grow: the last zones of its device say how many it has"
+                .into(),
+        ));
+    }
     if geometry.metadata_zones > 0 {
         return Err(Error::Geometry(
             "a volume on two devices cannot grow: the last zones of each say how many it has"

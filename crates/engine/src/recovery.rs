@@ -13,7 +13,7 @@ use persimmon_format::footer::Footer;
 use persimmon_format::log::{BODY_LEN, LogState};
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
-use persimmon_format::{Addr, DeviceId, Lsn};
+use persimmon_format::{Addr, Lsn};
 
 mod arrival;
 mod checks;
@@ -26,6 +26,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::headers::read_header;
+use crate::headers::header_block;
 use crate::log::LogHead;
 use crate::log::blocks::{self, Read};
 use crate::log::replay::Replay;
@@ -456,7 +457,7 @@ fn any_header(media: &Media, report: &[ZoneInfo]) -> Option<VolumeIdentity> {
     zones
         .filter(|(_, info)| written(info))
         .find_map(|(zone, _)| {
-            let block = media.read_one(Addr::new(DeviceId(0), zone, 0), 1).ok()?;
+            let block = header_block(media, zone).ok()?;
             let header = ZoneHeader::decode(&block).ok()?;
             (header.zone == zone).then_some(header.volume)
         })

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use persimmon_device::{BLOCK_SIZE, ZoneId};
+use persimmon_device::{BLOCK_SIZE, Buffer, ZoneId};
 use persimmon_format::delta::{self, block_at, is_delta};
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
@@ -233,7 +233,9 @@ impl Scrub<'_> {
                     now.sequence == status.entry.sequence && now.role == status.entry.role
                 }) && !self.store.zones.is_in_reset(zone)
             };
-            if !good() && still() && !good() {
+            if good() {
+                self.scrub_rows(Addr::new(DeviceId(0), zone, 0), 1, step);
+            } else if still() && !good() {
                 let addr = Addr::new(DeviceId(0), zone, 0);
                 if self.store.zones.is_offline(zone) && !self.store.zones.is_lost(zone) {
                     // Told once, and not for each block of it.
@@ -266,6 +268,7 @@ impl Scrub<'_> {
             }
             step.read(1);
             let addr = Addr::new(DeviceId(0), zone.zone, block as u32);
+            self.scrub_rows(addr, 1, step);
             let mut bad = Vec::new();
             let copies: Vec<Addr> = self.copies(addr).collect();
             for copy in &copies {
@@ -291,18 +294,25 @@ impl Scrub<'_> {
     }
 
     fn check_log_block(&self, addr: Addr, zone_sequence: u64, sequence: u64) -> Result<()> {
-        let bytes = self.store.media.read_one(addr, 1)?;
-        let block = LogBlock::decode(&bytes, &self.store.key, zone_sequence)
-            .map_err(Error::damaged(addr))?;
-        if block.sequence == sequence {
-            return Ok(());
+        let check = |bytes: Buffer| {
+            let block = LogBlock::decode(&bytes, &self.store.key, zone_sequence)
+                .map_err(Error::damaged(addr))?;
+            if block.sequence == sequence {
+                return Ok(());
+            }
+            Err(Error::damaged(addr)(FormatError::Mismatch {
+                what: "log block",
+                field: "sequence",
+                found: block.sequence,
+                expected: sequence,
+            }))
+        };
+        let media = &self.store.media;
+        match media.pairs.partner(addr.zone()) {
+            // The partner is looked at for itself.
+            Some(_) => media.read_one(addr, 1).and_then(check),
+            None => media.read_good(addr, 1, check),
         }
-        Err(Error::damaged(addr)(FormatError::Mismatch {
-            what: "log block",
-            field: "sequence",
-            found: block.sequence,
-            expected: sequence,
-        }))
     }
 
     fn scrub_tables(&self, from: u64, step: &mut ScrubStep) -> Option<u64> {
@@ -377,6 +387,9 @@ impl Scrub<'_> {
         (addr, blocks): (Addr, u32),
         step: &mut ScrubStep,
     ) {
+        if !self.store.zones.is_open(addr.zone()) {
+            self.scrub_rows(addr, blocks, step);
+        }
         if self.store.media.pairs.partner(addr.zone()).is_none() {
             return;
         }
@@ -396,6 +409,21 @@ impl Scrub<'_> {
         }
     }
 
+    /// Of blocks in a stripe set, that are all written: whether they would be left if any one of its zones was lost. Where one has
+    /// failed that is known, and the set is being emptied.
+    fn scrub_rows(&self, addr: Addr, blocks: u32, step: &mut ScrubStep) {
+        let is_striped = self.store.media.geometry().stripes.is_some();
+        if !is_striped
+            || self.store.zones.has_failed(addr.zone())
+            || self.store.media.rows_agree(addr, blocks)
+        {
+            return;
+        }
+        let reason = "one zone of its stripe set has something else; it is written anew elsewhere";
+        step.found(Damage::Copy, addr, blocks, &reason);
+        self.store.zones.note_lack_of_redundancy(addr.zone());
+    }
+
     fn scrub_summaries(&self, from: u64, step: &mut ScrubStep) -> Option<u64> {
         let zones = self.store.zones.status();
         let zone = zones
@@ -410,12 +438,17 @@ impl Scrub<'_> {
         while let Some(at) = next.filter(|at| *at != 0) {
             step.read(1);
             let addr = Addr::new(DeviceId(0), zone.zone, at);
-            let summary = self.store.media.read(addr, 1).and_then(|block| {
+            let summary = self.store.media.read_good(addr, 1, |block| {
                 Summary::decode(&block, &self.store.key, zone.entry.sequence, at)
                     .map_err(Error::damaged(addr))
             });
             next = match summary {
-                Ok(summary) => Some(summary.previous),
+                Ok(summary) => {
+                    if !self.store.zones.is_open(zone.zone) {
+                        self.scrub_rows(addr, 1, step);
+                    }
+                    Some(summary.previous)
+                }
                 Err(error) => {
                     let now = self.store.zones.entry(zone.zone);
                     if now.is_some_and(|now| now.sequence == zone.entry.sequence) {
@@ -544,6 +577,11 @@ impl Scrub<'_> {
     }
 
     fn scrub_frame(&self, frame: &Frame, step: &mut ScrubStep) {
+        if let Some((addr, blocks)) = frame.extent.place()
+            && !self.store.zones.is_open(addr.zone())
+        {
+            self.scrub_rows(addr, blocks, step);
+        }
         // Of a compressed frame all blocks are at the first.
         let (addr, apart, bad) = match &frame.extent {
             Extent::Frame { addr, crcs } => {

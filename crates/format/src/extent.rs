@@ -61,7 +61,17 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Where it lies on the device, if it does: of a packed extent where its frame begins.
+    /// The blocks on the device in which it lies, if it does: of a packed extent those of all its frame.
+    #[must_use]
+    pub fn place(&self) -> Option<(Addr, u32)> {
+        match self {
+            Extent::Frame { addr, crcs } => Some((*addr, crcs.len() as u32)),
+            Extent::Packed(packed) => Some((packed.addr, packed.span())),
+            _ => None,
+        }
+    }
+
+    /// The first of them.
     #[must_use]
     pub fn addr(&self) -> Option<Addr> {
         match self {

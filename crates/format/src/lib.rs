@@ -26,6 +26,7 @@ pub mod quota;
 pub mod record;
 pub mod references;
 pub mod shown;
+pub mod stripe_label;
 pub mod summary;
 pub mod table;
 pub mod version;

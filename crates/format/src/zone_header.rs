@@ -55,9 +55,19 @@ pub const PROPERTIES: u64 = 1024;
 pub const QUOTA: u64 = 2048;
 /// Incompatible feature: blocks of files may be stored as differences to what was stored before, see [`crate::delta`].
 pub const DELTAS: u64 = 4096;
+/// Incompatible feature: zones are stripe sets of those of a device, see [`crate::stripe_label`].
+pub const STRIPED: u64 = 8192;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 =
-    MIRRORED | SPLIT | FRAMES | SHARED_BLOCKS | SNAPSHOTS | PROPERTIES | QUOTA | DELTAS | REQUIRED;
+pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED
+    | SPLIT
+    | FRAMES
+    | SHARED_BLOCKS
+    | SNAPSHOTS
+    | PROPERTIES
+    | QUOTA
+    | DELTAS
+    | STRIPED
+    | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
 /// Features whose bits a reader must know to write.

@@ -62,6 +62,7 @@ const ENGINE: &[&str] = &[
     "pairs",
     "invariant",
     "media",
+    "redundancy",
     "fair_lock",
     "in_flight",
     "headers",

@@ -6,6 +6,9 @@ use super::tools::{
 use crate::{Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
 
 pub(super) fn tell_where<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
+    if !device.geometry().takes_appends() {
+        return;
+    }
     let (zone, _) = some_zone(&device);
     assert_eq!(
         landed(submit_append(&device, zone, pattern(zone, 0, 2, 1))).must(),
@@ -22,6 +25,9 @@ pub(super) fn tell_where<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
 }
 
 pub(super) fn in_flight<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
+    if !device.geometry().takes_appends() {
+        return;
+    }
     // Two zones at once where the limits allow it, filled to the last block.
     let geometry = device.geometry();
     let zones = match (geometry.max_open, geometry.max_active) {
@@ -71,6 +77,9 @@ pub(super) fn in_flight<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
 }
 
 pub(super) fn limits<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
+    if !device.geometry().takes_appends() {
+        return;
+    }
     let (zone, capacity) = some_zone(&device);
     let limit = device.geometry().max_append_blocks;
     assert!((1..=device.geometry().max_transfer_blocks).contains(&limit));

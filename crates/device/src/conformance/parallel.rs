@@ -10,6 +10,9 @@ use crate::{ZoneId, ZoneState, ZonedDevice};
 const THREADS: u32 = 4;
 
 pub(super) fn one_zone<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
+    if !device.geometry().takes_appends() {
+        return;
+    }
     let (zone, capacity) = some_zone(&device);
     let each = capacity / THREADS;
     let places = Mutex::new(Vec::new());

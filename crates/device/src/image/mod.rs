@@ -236,6 +236,7 @@ impl ImageDevice {
             max_append_blocks: TRANSFER_BLOCKS_MAX,
             volatile_cache: true,
             write_pointer_is_proof: false,
+            stripes: None,
         }
     }
 }

@@ -192,6 +192,7 @@ pub fn geometry(
         max_append_blocks: transfer,
         volatile_cache: true,
         write_pointer_is_proof: true,
+        stripes: None,
     }
 }
 

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::conformance::{self, Shape};
 use crate::image::ImageDevice;
+use crate::{BufferMut, ZoneId, ZoneState};
 
 fn shape(zone_count: u32, zone_blocks: u32) -> ImageGeometry {
     ImageGeometry {
@@ -382,6 +383,7 @@ fn write_pointers_of_a_pair_with_conventional_zones_prove_nothing() {
         max_append_blocks: 32,
         volatile_cache: conventional_zones > 0,
         write_pointer_is_proof: true,
+        stripes: None,
     };
     for (first, second, proof) in [(0, 0, true), (4, 0, false), (0, 4, false)] {
         let joined = geometry(&drive(first), &drive(second), (18, 18)).unwrap();

@@ -104,9 +104,9 @@ impl Cleaner {
         }
     }
 
-    /// A failed zone, or a zone of a pair of which one has failed, that is not empty yet.
+    /// A failed zone, a zone of a pair of which one has failed, or one that lacks redundancy, that is not empty yet.
     pub(crate) fn choose_failing(&self) -> Option<ZoneStatus> {
-        if self.store.zones.failed_zones() == 0 {
+        if !self.store.zones.may_have_to_empty() {
             return None;
         }
         let checkpoint = self.store.on_device().number;

@@ -35,11 +35,7 @@ pub(super) struct LiveExtent {
 impl LiveExtent {
     /// The blocks on the device in which it lies.
     fn place(&self) -> Option<(Addr, u32)> {
-        match &self.frame {
-            Extent::Frame { addr, crcs } => Some((*addr, crcs.len() as u32)),
-            Extent::Packed(packed) => Some((packed.addr, packed.span())),
-            _ => None,
-        }
+        self.frame.place()
     }
 
     /// How many they are.
@@ -140,7 +136,10 @@ impl Cleaner {
             }
             // One block may be bad, and not of this one; or it was read wrong this once.
             match self.store.media.read(addr, blocks) {
-                Ok(blocks) => Some(Loaded::parts(extent, blocks)),
+                Ok(blocks) => {
+                    let blocks = self.mended(&extent, blocks);
+                    Some(Loaded::parts(extent, blocks))
+                }
                 Err(error) => {
                     tracing::error!(%addr, %error, "a valid block cannot be read, it stays");
                     None
@@ -148,6 +147,19 @@ impl Cleaner {
             }
         });
         loaded.flatten().collect()
+    }
+
+    /// What was read of a live extent, or what it should be where that is known otherwise.
+    fn mended(&self, extent: &LiveExtent, read: Buffer) -> Buffer {
+        let media = &self.store.media;
+        if !Loaded::soundness(extent, &read).contains(&false) {
+            return read;
+        }
+        match &extent.frame {
+            Extent::Frame { addr, crcs } => media.mended_blocks(*addr, &read, crcs),
+            Extent::Packed(packed) => media.mended_packed(packed).unwrap_or(read),
+            _ => read,
+        }
     }
 
     /// Writes live extents, which are sorted, elsewhere, and maps the parts of them that are still live.

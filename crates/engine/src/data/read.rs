@@ -399,7 +399,14 @@ impl FileData {
                 Some(error) => self.lost_data(error, ino, block, addr),
                 None => Error::DataDamaged { ino, block, addr },
             })?;
-            deliver(ino, plan.caches, used, data, offset, buf)
+            match deliver(ino, plan.caches, used, data, offset, buf) {
+                Err(error @ Error::DataDamaged { .. }) => {
+                    let mended = used.source.mended(&self.store.media, data).ok_or(error)?;
+                    tracing::warn!(%ino, block, %addr, "data is damaged, what it is otherwise known to be is used");
+                    deliver(ino, plan.caches, used, &mended, offset, buf)
+                }
+                delivered => delivered,
+            }
         })
     }
 

@@ -1,12 +1,13 @@
 //! What of a read is in memory and what is on the device: places that are fetched, and what is made of each.
 
-use persimmon_device::BLOCK_SIZE;
+use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::packed::Packed;
 use persimmon_format::{Addr, Ino, checksum};
 
 use super::deltas::apply_one;
 use super::read_cache::{Cached, StoredAt};
 use crate::error::{Error, Result};
+use crate::media::Media;
 use crate::zones::Pin;
 
 /// What holds some of a read in memory.
@@ -105,6 +106,21 @@ impl Source<'_> {
             Source::Frame(frame) => frame.at,
             Source::Packed(part) => part.packed.addr,
             Source::Delta(packed) => packed.addr,
+        }
+    }
+}
+
+impl Source<'_> {
+    /// What its place should hold, from elsewhere; `data` is what was read there.
+    pub(super) fn mended(&self, media: &Media, data: &[u8]) -> Option<Buffer> {
+        match self {
+            Source::Frame(frame) => {
+                let blocks = data.len() / BLOCK_SIZE;
+                Some(media.mended_blocks(frame.at, data, frame.crcs.get(..blocks)?))
+            }
+            Source::Packed(Part { packed, .. }) | Source::Delta(packed) => {
+                media.mended_packed(packed)
+            }
         }
     }
 }

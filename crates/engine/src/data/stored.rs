@@ -186,8 +186,12 @@ impl FileData {
 
     /// The bytes of a frame, if they can be read and match.
     fn frame_bytes(&self, packed: &Packed) -> Option<Vec<u8>> {
-        let blocks = self.store.media.read(packed.addr, packed.span()).ok()?;
-        Some(packed.verified(&blocks)?.to_vec())
+        let media = &self.store.media;
+        let blocks = media.read(packed.addr, packed.span()).ok()?;
+        match packed.verified(&blocks) {
+            Some(bytes) => Some(bytes.to_vec()),
+            None => Some(packed.verified(&media.mended_packed(packed)?)?.to_vec()),
+        }
     }
 }
 

@@ -87,6 +87,7 @@ fn decode(block: &[u8], key: &VolumeKey, zone: &LogZone, at: u32) -> Result<Read
 
 /// Some blocks of a log zone, as each zone that holds them has them.
 pub(super) struct Window<'a> {
+    media: &'a Media,
     found: &'a FoundZone,
     start: u32,
     /// Of each zone the blocks below its write pointer.
@@ -96,7 +97,12 @@ pub(super) struct Window<'a> {
 impl<'a> Window<'a> {
     /// Reads blocks; where that fails one by one, so that a bad one does not take its neighbours
     /// along.
-    pub(super) fn read(media: &Media, found: &'a FoundZone, start: u32, count: u32) -> Window<'a> {
+    pub(super) fn read(
+        media: &'a Media,
+        found: &'a FoundZone,
+        start: u32,
+        count: u32,
+    ) -> Window<'a> {
         let read = |copy: &LogCopy| {
             let count = copy.write_pointer.saturating_sub(start).min(count);
             let addr = Addr::new(DeviceId(0), copy.zone, start);
@@ -113,6 +119,7 @@ impl<'a> Window<'a> {
             }
         };
         Window {
+            media,
             found,
             start,
             copies: found.copies().map(read).collect(),
@@ -165,8 +172,18 @@ impl<'a> Window<'a> {
                 uneven |= bad.is_some() || unreadable.is_some();
                 Ok((Ok(read), uneven))
             }
-            (None, Some(error)) => Err(error.clone()),
-            (None, None) => Ok((Err(bad.unwrap_or(FormatError::Truncated { what })), false)),
+            (None, unreadable) => {
+                let addr = Addr::new(DeviceId(0), self.found.zone.zone, at);
+                let mut others = self.media.others(addr, 1).flatten();
+                let other = others.find_map(|block| decode(&block, key, &self.found.zone, at).ok());
+                match (other, unreadable) {
+                    (Some(read), _) => Ok((Ok(read), false)),
+                    (None, Some(error)) => Err(error.clone()),
+                    (None, None) => {
+                        Ok((Err(bad.unwrap_or(FormatError::Truncated { what })), false))
+                    }
+                }
+            }
         }
     }
 }

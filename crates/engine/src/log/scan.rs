@@ -14,6 +14,7 @@ use super::blocks::{READ_BLOCKS, last_good};
 use super::chain;
 use super::zone::{FoundZone, LogCopy};
 use crate::error::{Error, Result};
+use crate::headers::header_block;
 use crate::media::Media;
 
 /// The volume as its zone headers tell, and its log zones, oldest first.
@@ -46,7 +47,7 @@ fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
         }
         let zone = ZoneId(i);
         let addr = Addr::new(DeviceId(0), zone, 0);
-        let header = media.read(addr, 1).and_then(|block| {
+        let header = header_block(media, zone).and_then(|block| {
             if let Ok(fixed) = FixedFields::read(&block) {
                 headers
                     .intact

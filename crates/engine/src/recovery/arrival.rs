@@ -67,7 +67,7 @@ impl Arrival<'_> {
         &self,
         addr: Addr,
         blocks: u32,
-        is_intact: impl FnOnce(&[u8]) -> bool,
+        is_intact: impl Fn(&[u8]) -> bool,
     ) -> Result<bool> {
         let Some(info) = self.report.get(addr.zone().0 as usize) else {
             return Ok(false);
@@ -93,7 +93,11 @@ impl Arrival<'_> {
             return Ok(true);
         }
         let bytes = self.media.read(addr, blocks)?;
-        Ok(is_intact(&bytes) && (proves || self.header_arrived(addr.zone())?))
+        let is_there = is_intact(&bytes) || {
+            let mut others = self.media.others(addr, blocks).flatten();
+            others.any(|bytes| is_intact(&bytes))
+        };
+        Ok(is_there && (proves || self.header_arrived(addr.zone())?))
     }
 
     /// Whether the header of a data zone is there, and of its present life: it can be lost while

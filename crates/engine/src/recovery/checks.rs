@@ -3,7 +3,7 @@
 use persimmon_device::Geometry;
 use persimmon_format::footer::Footer;
 use persimmon_format::table::MatEntry;
-use persimmon_format::zone_header::VolumeIdentity;
+use persimmon_format::zone_header::{STRIPED, VolumeIdentity};
 use persimmon_format::{Ino, Lsn};
 
 use crate::error::{Error, Result};
@@ -23,6 +23,13 @@ pub(super) fn check_identity(
     options: &Options,
 ) -> Result<()> {
     let geometry = media.geometry();
+    if (identity.incompatible & STRIPED != 0) != geometry.stripes.is_some() {
+        return Err(Error::NoVolume(
+            "the zones of the volume are stripe sets, and neither of the last two zones of the device can be read, \
+             which say how they are made up; `persimmon recover` cannot help there, restore one of them from a copy"
+                .into(),
+        ));
+    }
     check_zones(identity, geometry)?;
     if identity.metadata_zones != geometry.metadata_zones {
         return Err(Error::NoVolume(format!(

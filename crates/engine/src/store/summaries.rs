@@ -5,6 +5,7 @@ use persimmon_format::summary::Summary;
 use persimmon_format::{Addr, DeviceId};
 
 use super::Store;
+use crate::error::Error;
 
 /// Blocks searched for a summary at once.
 const SEARCH_BLOCKS: u32 = 64;
@@ -12,8 +13,11 @@ const SEARCH_BLOCKS: u32 = 64;
 impl Store {
     pub(crate) fn summary_at(&self, zone: ZoneId, at: u32) -> Option<Summary> {
         let sequence = self.zones.entry(zone)?.sequence;
-        let block = self.media.read(Addr::new(DeviceId(0), zone, at), 1).ok()?;
-        Summary::decode(&block, &self.key, sequence, at).ok()
+        let addr = Addr::new(DeviceId(0), zone, at);
+        let summary = self.media.read_good(addr, 1, |block| {
+            Summary::decode(&block, &self.key, sequence, at).map_err(Error::damaged(addr))
+        });
+        summary.ok()
     }
 
     /// The last summary below a block of a zone, and its place.

@@ -432,6 +432,7 @@ impl Table {
             sequence,
             write_pointer: 1,
             capacity,
+            row_blocks: budget.row_blocks_of(stream.role()),
             summary,
             last_summary: 0,
             has_moved: false,

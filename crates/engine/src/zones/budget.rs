@@ -52,6 +52,8 @@ const HINTED_SHARE: u64 = 8;
 /// cleaning lacks: a database's on 64 zones had 6 % moved apart, and 3 % together.
 const FEW_ZONES: u64 = 128;
 
+/// Of a zone in rows of several blocks, what is filled up at the ends of batches: cleaning moves some 256 blocks at a time.
+const FILLED_UP_SHARE: u64 = 32;
 /// Blocks of one write that are staged together, whatever is staged.
 const WRITE_BLOCKS_MAX: u64 = 256;
 /// Zones of the second device that new data leaves free: what cleaning moves needs one.
@@ -107,6 +109,8 @@ pub(crate) struct Budget {
     pub(crate) layout: Layout,
     /// Zones that hold each block of the log and of metadata.
     pub(crate) copies: u32,
+    /// What is sent to a zone of data ends at a whole row of so many blocks.
+    row_blocks: u32,
     /// Data zones written at the same time.
     pub(crate) data_slots: usize,
     /// Zones of data being filled, beyond which streams share what is open.
@@ -182,7 +186,8 @@ impl Budget {
         let checkpoint_blocks = checkpoint_blocks(pages, chunk_blocks_max);
 
         let data_zones = layout.zones(DeviceKind::Data).len() as u64;
-        let data_usable = data_usable(capacities.data);
+        let row_blocks = geometry.row_blocks();
+        let data_usable = data_usable(capacities.data, row_blocks);
         // A header, and what is left where the next page does not fit.
         let page_usable = capacity - (PAGE_BLOCKS_MAX as u64).min(capacity);
         let large = is_large.then(|| {
@@ -231,6 +236,7 @@ impl Budget {
         *layout.get_mut(&mut reserved_by_device, DeviceKind::Data) = data_reserved;
         Ok(Budget {
             copies,
+            row_blocks,
             data_slots: slots.data,
             separate_zones_max: (data_zones / SEPARATE_SHARE).max(2) as usize,
             hinted_zones_max: (data_zones / HINTED_SHARE).max(2) as usize,
@@ -316,6 +322,16 @@ impl Budget {
     pub(crate) fn journal_blocks_first(&self) -> u64 {
         let few = self.metadata_zone_blocks / 2;
         few.clamp(self.journal_blocks_reserved, self.journal_blocks_max)
+    }
+
+    /// Blocks of a row of a zone of this role.
+    pub(crate) fn row_blocks_of(&self, role: Role) -> u32 {
+        match role {
+            Role::Data => self.row_blocks,
+            // Two devices, or sets that are mirrors.
+            _ if self.layout.is_split() => 1,
+            _ => self.row_blocks,
+        }
     }
 
     /// Zones taken into use together for this role.
@@ -408,10 +424,13 @@ fn check_zone_size(capacities: ZoneCapacities) -> Result<()> {
     Ok(())
 }
 
-/// Blocks of a zone of data behind its header that take data: a summary goes with every 3 MiB or so.
-fn data_usable(capacity: u32) -> u64 {
-    let capacity = u64::from(capacity);
-    capacity - 1 - (capacity / 384).max(1)
+/// Blocks of a zone of data behind its header that take data: a summary goes with every 3 MiB or so. In rows of several blocks each
+/// summary and each batch of data fills its last one.
+fn data_usable(capacity: u32, row_blocks: u32) -> u64 {
+    let (capacity, row) = (u64::from(capacity), u64::from(row_blocks));
+    let summaries = (capacity / 384).max(1) * row;
+    let filled_up = if row > 1 { capacity / FILLED_UP_SHARE } else { 0 };
+    capacity.saturating_sub(1 + summaries + filled_up)
 }
 
 /// Zones that a batch fills with data. The data of a file is committed at once: until then those zones free none.
@@ -484,6 +503,7 @@ pub(crate) mod tests {
             max_append_blocks: 256,
             volatile_cache: false,
             write_pointer_is_proof: true,
+            stripes: None,
         }
     }
 

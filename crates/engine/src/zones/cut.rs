@@ -137,6 +137,7 @@ impl Zones {
             failure: entry.failure,
             partner,
             partner_failure: other.and_then(|other| other.failure),
+            lacks_redundancy: entry.lacks_redundancy,
         })
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct ZoneEntry {
     pub(super) keeps_space: Option<NonZeroU32>,
     /// It has failed for good.
     pub(super) failure: Option<ZoneFailure>,
+    /// Something in it is left only once of what is to survive the loss of any zone: it is to be emptied.
+    pub(super) lacks_redundancy: bool,
 }
 
 impl ZoneEntry {

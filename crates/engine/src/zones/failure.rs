@@ -41,9 +41,9 @@ impl ZoneStatus {
     pub(crate) fn must_be_emptied(&self) -> bool {
         let failed = self.failure.or(self.partner_failure);
         let movable = match self.entry.role {
-            Role::Data => failed == Some(ZoneFailure::ReadOnly),
+            Role::Data => self.lacks_redundancy || failed == Some(ZoneFailure::ReadOnly),
             // What is not readable may be in memory.
-            Role::Metadata => failed.is_some(),
+            Role::Metadata => self.lacks_redundancy || failed.is_some(),
             _ => false,
         };
         movable && self.entry.valid > 0 && !self.open
@@ -88,6 +88,20 @@ impl Zones {
             .both(zone)
             .filter_map(|zone| table.entries.get(zone))
             .any(|entry| entry.failure.is_some())
+    }
+
+    /// Has a zone emptied, of which something would not survive the loss of another one.
+    pub(crate) fn note_lack_of_redundancy(&self, zone: ZoneId) {
+        let mut table = self.lock();
+        if let Some(entry) = table.entries.get_mut(zone) {
+            entry.lacks_redundancy = true;
+        }
+        self.lacks_redundancy.store(true, Ordering::Release);
+    }
+
+    /// Whether there may be zones that have to be emptied.
+    pub(crate) fn may_have_to_empty(&self) -> bool {
+        self.lacks_redundancy.load(Ordering::Acquire) || self.failed_zones() > 0
     }
 
     /// Whether a zone is being written to.

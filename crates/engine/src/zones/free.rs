@@ -128,6 +128,7 @@ impl Table {
             entry.last_write = clock;
             entry.state = State::Open;
             entry.keeps_space = None;
+            entry.lacks_redundancy = false;
             capacity = capacity.min(entry.capacity);
         }
         if let Some(partner) = partner {

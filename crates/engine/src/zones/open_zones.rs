@@ -160,6 +160,7 @@ impl Zones {
             sequence: entry.sequence,
             write_pointer,
             capacity,
+            row_blocks: self.budget.row_blocks_of(stream.role()),
             summary: SummaryBuilder::default(),
             last_summary,
             has_moved: false,

@@ -55,6 +55,7 @@ impl Zones {
                 state: if f.used { State::Closed } else { State::Empty },
                 keeps_space: None,
                 failure: f.failure,
+                lacks_redundancy: false,
             })
             .collect();
         let mut free = PerDevice::default();
@@ -91,6 +92,7 @@ impl Zones {
             pairs: media.pairs.clone(),
             failed: PerDevice::default(),
             log_failing: AtomicBool::new(false),
+            lacks_redundancy: AtomicBool::new(false),
             log_ends: AtomicBool::new(true),
             failing: Mutex::default(),
             is_failing: AtomicBool::new(false),

@@ -85,6 +85,8 @@ pub(crate) struct Zones {
     pub(super) failed: PerDevice<AtomicU32>,
     /// One of them is of the log.
     pub(super) log_failing: AtomicBool,
+    /// Some zone may lack redundancy.
+    pub(super) lacks_redundancy: AtomicBool,
     /// The log's zone is full, or about to be, and the next one is not begun: see [`Zones::end_log_zone`].
     pub(super) log_ends: AtomicBool,
     /// Why the last write failed that was to succeed, if it did.
@@ -126,6 +128,8 @@ pub struct ZoneStatus {
     pub partner: Option<ZoneId>,
     /// That one has failed for good.
     pub partner_failure: Option<ZoneFailure>,
+    /// Something in it does not survive the loss of any one zone, as it should: a scrub found that, and it is to be emptied.
+    pub lacks_redundancy: bool,
 }
 
 /// What a zone is at mount, after replay.

@@ -263,6 +263,8 @@ pub(crate) struct ZoneWriter {
     pub(crate) sequence: u64,
     pub(crate) write_pointer: u32,
     pub(crate) capacity: u32,
+    /// What is sent ends at a whole row of so many blocks: the zone is a stripe set.
+    pub(crate) row_blocks: u32,
     pub(crate) summary: SummaryBuilder,
     pub(crate) last_summary: u32,
     /// The next summary tells where cleaning moved something to.
@@ -281,7 +283,7 @@ pub(crate) struct ZoneWriter {
 }
 
 impl ZoneWriter {
-    /// Blocks of data that still fit; the last block is reserved for the last summary.
+    /// Blocks of data that still fit; the last row is reserved for the last summary.
     pub(crate) fn room(&self) -> u32 {
         if self.is_ending {
             0
@@ -294,10 +296,10 @@ impl ZoneWriter {
                 self.capacity,
                 self.write_pointer
             );
-            // One is for the summary.
+            // One is for the summary, with what fills its row.
             self.capacity
                 .saturating_sub(self.write_pointer)
-                .saturating_sub(1)
+                .saturating_sub(self.row_blocks)
         }
     }
 
@@ -352,17 +354,22 @@ impl ZoneWriter {
         let start = self.write_pointer;
         let mut pending = Vec::new();
         let blocks_max = media.geometry().max_append_blocks;
+        let appends = in_flight.is_none() && media.geometry().takes_appends();
         let Batch {
             runs: batch,
             summary_is_full,
             ends_zone,
-        } = self.take_batch(runs, blocks_max, in_flight.is_some());
+        } = self.take_batch(runs, blocks_max, !appends);
         let took_some = !batch.is_empty();
         let places = match in_flight {
             // A zone taken up again may have room for nothing but its summary.
             _ if batch.is_empty() => Ok(Vec::new()),
             Some(_) => Ok(self.send_writes(media, class, &batch, &mut pending)),
-            None => self.send_appends(media, class, &batch),
+            None if appends => self.send_appends(media, class, &batch),
+            None => {
+                let places = self.send_writes(media, class, &batch, &mut pending);
+                wait_all(std::mem::take(&mut pending)).map(|()| places)
+            }
         };
         let places = match places {
             Ok(places) => places,
@@ -517,17 +524,46 @@ impl ZoneWriter {
             self.zone,
             self.room()
         );
+        let mut next = start;
         let places = batch
             .iter()
             .map(|run| {
-                let place = self.write_pointer;
-                self.write_pointer += run.data.blocks();
+                let place = next;
+                next += run.data.blocks();
                 place
             })
             .collect();
         let data = batch.iter().map(|run| run.data.clone()).collect();
-        pending.extend(media.write(class, self.zone, start, data));
+        self.send(media, class, data, pending);
         places
+    }
+
+    /// Sends blocks at the write pointer, and what fills their last row. Tells where they begin.
+    fn send(
+        &mut self,
+        media: &Media,
+        class: Class,
+        mut data: Vec<Buffer>,
+        pending: &mut Vec<Pending>,
+    ) -> u32 {
+        let place = self.write_pointer;
+        let end = place + Command::data_blocks(&data);
+        // The header is a row by itself.
+        let missing = (end - 1).next_multiple_of(self.row_blocks) - (end - 1);
+        if missing > 0 {
+            data.push(BufferMut::zeroed(missing as usize).freeze());
+        }
+        self.write_pointer = end + missing;
+        invariant_holds!(
+            self.alarm,
+            self.write_pointer <= self.capacity,
+            "zone {} of {} blocks is written from {place} to {}",
+            self.zone,
+            self.capacity,
+            self.write_pointer
+        );
+        pending.extend(media.write(class, self.zone, place, data));
+        place
     }
 
     fn send_appends(
@@ -596,8 +632,7 @@ impl ZoneWriter {
             .finish_into(&mut block, key, self.sequence, place, self.last_summary);
         self.last_summary = place;
         self.has_moved = false;
-        self.write_pointer += 1;
-        pending.extend(media.write(Class::Summary, self.zone, place, vec![block.freeze()]));
+        self.send(media, Class::Summary, vec![block.freeze()], pending);
     }
 
     /// Makes sure that the zone can be written to in this way; else it is to be left, for an
@@ -628,17 +663,7 @@ impl ZoneWriter {
         data: Vec<Buffer>,
         pending: &mut Vec<Pending>,
     ) -> Addr {
-        let place = self.write_pointer;
-        self.write_pointer += Command::data_blocks(&data);
-        invariant_holds!(
-            self.alarm,
-            self.write_pointer <= self.capacity,
-            "metadata to zone {} of {} blocks, from {place} to {}",
-            self.zone,
-            self.capacity,
-            self.write_pointer
-        );
-        pending.extend(media.write(class, self.zone, place, data));
+        let place = self.send(media, class, data, pending);
         self.addr(place)
     }
 }

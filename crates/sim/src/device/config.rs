@@ -68,6 +68,7 @@ impl SimConfig {
                 max_append_blocks: 256,
                 volatile_cache: false,
                 write_pointer_is_proof: true,
+                stripes: None,
             },
             capacities: Vec::new(),
             completions: Completions::AtSubmit,

@@ -1,0 +1,243 @@
+//! Reading from stripe sets: each block from its column, or from what the other zones of the set have in its row.
+
+use std::sync::Arc;
+
+use super::layout::{Part, Set};
+use super::of_member;
+use super::state::of_set;
+use crate::{
+    BLOCK_SIZE, Buffer, BufferMut, Command, Completion, DeviceError, Pending, Result, ZoneState,
+    ZonedDevice,
+};
+
+/// Starts reading some blocks of a set. What cannot be read of a column is made of the others.
+pub(super) fn start<D: ZonedDevice + 'static>(
+    device: &Arc<D>,
+    set: Set,
+    block: u32,
+    blocks: u32,
+) -> Pending {
+    let parts: Vec<(Part, Pending)> = set
+        .parts(block, blocks)
+        .into_iter()
+        .map(|part| (part, start_rows(&**device, set, part.column, part)))
+        .collect();
+    let device = Arc::clone(device);
+    Pending::deferred(move || {
+        let read = parts.into_iter().map(|(part, pending)| {
+            let read = rows(pending).or_else(|error| match error {
+                DeviceError::Gone => Err(error),
+                error => instead(&*device, set, part, error),
+            });
+            Ok((part, read.map_err(|error| of_member(error, set))?))
+        });
+        gathered(set, blocks, read).map(Completion::Read)
+    })
+}
+
+/// Reads blocks as if what one zone has of them were wrong: the one that is number `attempt` of those that have some of it.
+/// Nothing, when there is no further one.
+pub(super) fn without<D: ZonedDevice>(
+    device: &D,
+    set: Set,
+    block: u32,
+    blocks: u32,
+    attempt: u32,
+) -> Option<Result<Buffer>> {
+    let parts = set.parts(block, blocks);
+    // Of a header each zone has a copy, which can be any of the others.
+    let is_header = block == 0 && blocks == 1;
+    let (wrong, copy_of) = if is_header {
+        (0, Some(attempt + 1).filter(|zone| *zone <= set.columns)?)
+    } else {
+        (attempt as usize, set.columns)
+    };
+    parts.get(wrong)?;
+    let read = parts.iter().enumerate().map(|(number, part)| {
+        let read = if number == wrong {
+            let copy = Some(copy_of).filter(|_| part.row == 0);
+            rebuilt(device, set, *part, copy)
+        } else {
+            rows(start_rows(device, set, part.column, *part))
+                .or_else(|error| instead(device, set, *part, error))
+        };
+        Ok((*part, read.map_err(|error| of_member(error, set))?))
+    });
+    Some(gathered(set, blocks, read))
+}
+
+/// Whether the rows of some blocks are what they have to be: the parity the exclusive or of the columns. A zone that is lost is
+/// known as such, and leaves nothing to compare.
+pub(super) fn rows_agree<D: ZonedDevice>(
+    device: &D,
+    set: Set,
+    block: u32,
+    blocks: u32,
+) -> Result<bool> {
+    let first = set.row(block);
+    let last = set.row(block.saturating_add(blocks.saturating_sub(1)));
+    let row = Part {
+        column: 0,
+        row: first.max(1),
+        rows: last.saturating_sub(first.max(1)) + u32::from(last > 0),
+        at: 0,
+    };
+    if first == 0 {
+        let header = Part {
+            rows: 1,
+            row: 0,
+            ..row
+        };
+        let copies = of_all(device, set, header);
+        let copies: Vec<Buffer> = copies.into_iter().collect::<Result<_>>()?;
+        let agree = copies.windows(2).all(|two| two[0][..] == two[1][..]);
+        if !agree || row.rows == 0 {
+            return Ok(agree);
+        }
+    }
+    let mut sum = BufferMut::zeroed(row.rows as usize);
+    for column in of_all(device, set, row) {
+        add(&mut sum, &column?);
+    }
+    Ok(sum.iter().all(|byte| *byte == 0))
+}
+
+/// Rows of a column that could not be read: made of the others, if need be one by one, for different zones may lack different rows.
+fn instead<D: ZonedDevice>(
+    device: &D,
+    set: Set,
+    part: Part,
+    error: DeviceError,
+) -> Result<Buffer> {
+    if let Ok(rebuilt) = rebuilt(device, set, part, None) {
+        return Ok(rebuilt);
+    }
+    // What was not written can be read of a zone that is read-only, and so of a set.
+    let is_read_only = is_read_only(device, set)?;
+    if part.rows == 1 && !is_read_only {
+        return Err(error);
+    }
+    let is_past_end = |error: &DeviceError| matches!(error, DeviceError::ReadPastEnd { .. });
+    let mut whole = BufferMut::zeroed(part.rows as usize);
+    for (row, to) in (part.row..).zip(whole.chunks_exact_mut(BLOCK_SIZE)) {
+        let part = Part {
+            row,
+            rows: 1,
+            ..part
+        };
+        let own = match rows(start_rows(device, set, part.column, part)) {
+            Ok(own) => own,
+            Err(own) => match rebuilt(device, set, part, None) {
+                Ok(rebuilt) => rebuilt,
+                Err(other) if is_read_only && (is_past_end(&own) || is_past_end(&other)) => {
+                    continue;
+                }
+                Err(_) => return Err(error),
+            },
+        };
+        to.copy_from_slice(&own);
+    }
+    Ok(whole.freeze())
+}
+
+fn is_read_only<D: ZonedDevice>(device: &D, set: Set) -> Result<bool> {
+    let zones = device.report(set.zones())?;
+    Ok(of_set(&set, &zones).state == ZoneState::ReadOnly)
+}
+
+fn of_all<D: ZonedDevice>(device: &D, set: Set, part: Part) -> Vec<Result<Buffer>> {
+    let pending: Vec<Pending> = (0..=set.columns)
+        .map(|column| start_rows(device, set, column, part))
+        .collect();
+    pending.into_iter().map(rows).collect()
+}
+
+fn start_rows<D: ZonedDevice>(device: &D, set: Set, column: u32, part: Part) -> Pending {
+    device.submit(Command::Read {
+        zone: set.member(column),
+        block: part.row,
+        blocks: part.rows,
+    })
+}
+
+fn rows(pending: Pending) -> Result<Buffer> {
+    match pending.wait()? {
+        Completion::Read(buffer) => Ok(buffer),
+        other => Err(DeviceError::Protocol {
+            expected: "read",
+            got: other.name(),
+        }),
+    }
+}
+
+/// What a column has to hold, by the others of the set; of a header the copy in one of them.
+fn rebuilt<D: ZonedDevice>(
+    device: &D,
+    set: Set,
+    part: Part,
+    copy: Option<u32>,
+) -> Result<Buffer> {
+    if part.row == 0 {
+        let columns = copy.map_or(0..set.columns + 1, |copy| copy..copy + 1);
+        let others = columns.filter(|column| *column != part.column);
+        let mut last = None;
+        for column in others {
+            match rows(start_rows(device, set, column, part)) {
+                Ok(header) => return Ok(header),
+                Err(error) => last = Some(error),
+            }
+        }
+        return Err(last.unwrap_or(DeviceError::Gone));
+    }
+    let others = (0..=set.columns).filter(|column| *column != part.column);
+    let pending: Vec<Pending> = others
+        .map(|column| start_rows(device, set, column, part))
+        .collect();
+    // The whole of a mirror is the other one.
+    let mut sum: Option<Buffer> = None;
+    for column in pending {
+        let column = rows(column)?;
+        sum = Some(match sum {
+            None => column,
+            Some(sum) => {
+                let mut sum = sum.into_mut();
+                add(&mut sum, &column);
+                sum.freeze()
+            }
+        });
+    }
+    sum.ok_or(DeviceError::Gone)
+}
+
+/// Puts the blocks of columns in their order.
+fn gathered(
+    set: Set,
+    blocks: u32,
+    parts: impl ExactSizeIterator<Item = Result<(Part, Buffer)>>,
+) -> Result<Buffer> {
+    let is_one = parts.len() == 1;
+    let mut whole = BufferMut::unspecified(if is_one { 0 } else { blocks as usize });
+    for part in parts {
+        let (part, column) = part?;
+        if is_one {
+            return Ok(column);
+        }
+        for (place, block) in part
+            .places(set.columns)
+            .zip(column.chunks_exact(BLOCK_SIZE))
+        {
+            let start = place * BLOCK_SIZE;
+            if let Some(to) = whole.get_mut(start..start + BLOCK_SIZE) {
+                to.copy_from_slice(block);
+            }
+        }
+    }
+    Ok(whole.freeze())
+}
+
+/// Adds to a sum, which is the exclusive or.
+pub(super) fn add(sum: &mut [u8], column: &[u8]) {
+    for (sum, byte) in sum.iter_mut().zip(column) {
+        *sum ^= byte;
+    }
+}

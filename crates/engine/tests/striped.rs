@@ -1,0 +1,207 @@
+//! Volumes whose zones are stripe sets: copies of all, and parity of data. Any one zone of the device can be lost, and nothing is.
+
+#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{NOW, create, noise};
+use persimmon_device::{Striped, Stripes, ZoneId, ZonedDevice};
+use persimmon_engine::{Damage, FormatOptions, Options, Progress, ScrubCursor, Task, Volume};
+use persimmon_format::{Compression, Ino};
+use persimmon_sim::{SimConfig, SimDevice};
+
+const PARITY: Stripes = Stripes {
+    columns: 3,
+    metadata_sets: 24,
+};
+const KINDS: [Stripes; 2] = [Stripes::MIRROR, PARITY];
+
+fn fresh() -> Arc<SimDevice> {
+    Arc::new(SimDevice::new(SimConfig::new(162, 128).capacity(120)))
+}
+
+fn open_with(below: &Arc<SimDevice>, stripes: Stripes, options: Options) -> Volume {
+    let device = Striped::new(below.clone(), stripes, !options.read_only).unwrap();
+    Volume::open(Arc::new(device), options).unwrap().0
+}
+
+fn open(below: &Arc<SimDevice>, stripes: Stripes) -> Volume {
+    let options = Options {
+        compression: Compression::Lz4,
+        ..Options::default()
+    };
+    open_with(below, stripes, options)
+}
+
+/// Content that compresses, or does not, by the number of the file.
+fn content(ino: Ino, len: usize) -> Vec<u8> {
+    if ino.0.is_multiple_of(2) {
+        noise(ino.0, len)
+    } else {
+        (0..len).map(|at| (at / 64 + ino.0 as usize) as u8).collect()
+    }
+}
+
+/// A volume with files of many sizes, some overwritten, synced one by one and together.
+fn written(below: &Arc<SimDevice>, stripes: Stripes) -> Vec<(Ino, usize)> {
+    let device = Striped::new(below.clone(), stripes, true).unwrap();
+    let options = FormatOptions {
+        now: NOW,
+        ..FormatOptions::default()
+    };
+    Volume::format(Arc::new(device), &options).unwrap();
+    let volume = open(below, stripes);
+    let mut files = Vec::new();
+    for len in [100, 3000, 5000, 40_000, 300_000, 1_000_000] {
+        for _ in 0..6 {
+            let ino = create(&volume).unwrap();
+            volume.write(ino, 0, &noise(99, len), NOW).unwrap();
+            volume.sync_file(ino).unwrap();
+            files.push((ino, len));
+        }
+    }
+    volume.step(Task::Checkpoint).unwrap();
+    for (number, (ino, len)) in files.iter().enumerate() {
+        volume.write(*ino, 0, &content(*ino, *len), NOW).unwrap();
+        if number % 2 == 0 {
+            volume.sync_file(*ino).unwrap();
+        }
+    }
+    volume.sync().unwrap();
+    files
+}
+
+#[track_caller]
+fn compare(volume: &Volume, files: &[(Ino, usize)]) {
+    for (ino, len) in files {
+        let mut buf = vec![0; *len];
+        assert_eq!(volume.read(*ino, 0, &mut buf).unwrap(), *len);
+        assert!(buf == content(*ino, *len), "inode {ino}");
+    }
+}
+
+/// Background work until there is none left.
+fn rest(volume: &Volume) {
+    volume.step(Task::Examine).unwrap();
+    for _ in 0..2000 {
+        if volume.step(Task::CleanIfDue).unwrap() == Progress::Idle {
+            break;
+        }
+    }
+    volume.step(Task::Checkpoint).unwrap();
+}
+
+fn scrub(volume: &Volume) -> Vec<Damage> {
+    let mut cursor = Some(ScrubCursor::default());
+    let mut found = Vec::new();
+    while let Some(at) = cursor {
+        let step = volume.scrub_step(at, 256).unwrap();
+        found.extend(step.findings.iter().map(|finding| finding.damage));
+        cursor = step.next;
+    }
+    found
+}
+
+#[test]
+fn any_zone_may_be_lost() {
+    for stripes in KINDS {
+        let below = fresh();
+        let files = written(&below, stripes);
+        compare(&open(&below, stripes), &files);
+        for lost in 0..below.geometry().zone_count {
+            let below = Arc::new(below.snapshot().intact());
+            below.set_offline(ZoneId(lost));
+            let volume = open(&below, stripes);
+            compare(&volume, &files);
+            let ino = create(&volume).unwrap();
+            volume.write(ino, 0, &content(ino, 50_000), NOW).unwrap();
+            volume.sync_file(ino).unwrap();
+            rest(&volume);
+            if std::env::var("DBG").is_ok() { for z in volume.zones().iter().filter(|z| z.entry.role.name() != "free") { eprintln!("{:?}", z); } }
+            drop(volume);
+            // What was in its set is elsewhere by now: another zone of it may go.
+            let neighbour = ZoneId(lost ^ 1);
+            below.set_offline(neighbour);
+            let volume = open(&below, stripes);
+            compare(&volume, &files);
+            compare(&volume, &[(ino, 50_000)]);
+        }
+    }
+}
+
+#[test]
+fn a_zone_may_be_lost_while_it_is_written_to() {
+    for stripes in KINDS {
+        for lost in 0..40 {
+            let below = fresh();
+            let mut files = written(&below, stripes);
+            let volume = open(&below, stripes);
+            for number in 0..12 {
+                if number == 5 {
+                    below.set_offline(ZoneId(lost));
+                }
+                let ino = create(&volume).unwrap();
+                volume.write(ino, 0, &content(ino, 70_000), NOW).unwrap();
+                volume.sync_file(ino).unwrap();
+                files.push((ino, 70_000));
+            }
+            compare(&volume, &files);
+            drop(volume);
+            compare(&open(&below, stripes), &files);
+        }
+    }
+}
+
+#[test]
+fn a_scrub_has_what_is_left_once_written_anew() {
+    for stripes in KINDS {
+        let below = fresh();
+        let files = written(&below, stripes);
+        let volume = open(&below, stripes);
+        assert_eq!(scrub(&volume), []);
+        rest(&volume);
+        drop(volume);
+        // Of each set one zone has something wrong in every fifth block.
+        let layout = Striped::new(below.clone(), stripes, true).unwrap();
+        let sets = layout.geometry().zone_count;
+        let mut first = 0;
+        for set in 0..sets {
+            let zones = if set < stripes.metadata_sets { 2 } else { stripes.columns + 1 };
+            for block in (0..120).filter(|block| (block + set) % 5 == 0) {
+                below.corrupt(ZoneId(first + set % zones), block, 77, 1);
+            }
+            first += zones;
+        }
+        let volume = open(&below, stripes);
+        compare(&volume, &files);
+        let found = scrub(&volume);
+        assert!(!found.is_empty());
+        assert!(found.iter().all(|damage| *damage == Damage::Copy), "{found:?}");
+        // What is open is looked at once it is not.
+        drop(volume);
+        let volume = open(&below, stripes);
+        for _ in 0..4 {
+            scrub(&volume);
+            rest(&volume);
+        }
+        compare(&volume, &files);
+    }
+}
+
+/// A read-only opening writes nothing, whatever a crash left.
+#[test]
+fn what_is_opened_for_reading_is_left_as_it_is() {
+    for stripes in KINDS {
+        let below = fresh();
+        let files = written(&below, stripes);
+        let before = below.counters();
+        let options = Options {
+            read_only: true,
+            ..Options::default()
+        };
+        compare(&open_with(&below, stripes, options), &files);
+        assert_eq!(below.counters().changes(), before.changes());
+    }
+}
