@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use persimmon::{Compression, Create, Deltas, Filesystem, Options};
+use persimmon::{Compression, Create, DataRedundancy, Deltas, Filesystem, Options};
 
 use crate::call::{Failure, Result, answer, call, give, object, path, take, utf8};
 use crate::{
@@ -78,6 +78,8 @@ const CREATE_DEFAULT: persimmon_create_options = persimmon_create_options {
     copies: 0,
     force: 0,
     compression: std::ptr::null(),
+    data_copies: 0,
+    data_parity: 0,
 };
 
 const OPTIONS_DEFAULT: persimmon_options = persimmon_options {
@@ -123,6 +125,8 @@ unsafe fn create(options: *const persimmon_create_options) -> Result<Create> {
         create.copies = told.copies;
     }
     create.force = told.force != 0;
+    create.data = DataRedundancy::of(told.data_copies.max(1), told.data_parity)
+        .map_err(Failure::invalid)?;
     // SAFETY: as the caller promises.
     create.compression = unsafe { compression(told.compression) }?;
     Ok(create)

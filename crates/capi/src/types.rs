@@ -40,6 +40,10 @@ pub struct persimmon_create_options {
     /// How files are compressed, where the attribute `user.persimmon.compression` does not say it: `none`, `lz4`, `zstd`,
     /// `zstd:1` to `zstd:15`; NULL: as whoever opens the volume says.
     pub compression: *const c_char,
+    /// 2: each block of the device, of files and metadata, is in two zones, and any one can be lost. 0 or 1: it is not.
+    pub data_copies: u32,
+    /// 2 to 15: to so many zones with data belongs one with their parity, and any one can be lost. 0: none.
+    pub data_parity: u32,
 }
 
 /// How to open a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.

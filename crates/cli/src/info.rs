@@ -94,6 +94,16 @@ impl InfoCommand {
                 },
             ),
             (
+                "file data",
+                match (info.data_copies, info.data_parity) {
+                    (2, _) => "2 copies, in pairs of zones, and so all else".into(),
+                    (_, Some(zones)) => {
+                        format!("parity for each {zones} zones, and 2 copies of all else")
+                    }
+                    _ => "1 copy".into(),
+                },
+            ),
+            (
                 "failed zones",
                 match info.failed_zones {
                     0 => "none".into(),

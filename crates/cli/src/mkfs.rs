@@ -10,11 +10,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use persimmon::internal::device::drive::{self, Kind};
 use persimmon::internal::device::image::{ImageDevice, ImageGeometry};
-use persimmon::internal::device::{BLOCK_SIZE, CreateOptions, Drive, Geometry, ZonedDevice, pair};
+use persimmon::internal::device::label::LABEL_ZONES;
+use persimmon::internal::device::{
+    BLOCK_SIZE, CreateOptions, Drive, Geometry, Stripes, ZonedDevice, pair,
+};
 use persimmon::internal::engine::{FormatOptions, Volume, ZoneCapacities};
 use persimmon::internal::format::{Addr, shown};
 use persimmon::vfs::Clock;
-use persimmon::{Compression, SystemClock};
+use persimmon::{Compression, DataRedundancy, SystemClock};
 use persimmon_fuse::size::{parse_bytes, parse_share, show_bytes};
 use persimmon_inspect::salvage::Numbers;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -74,6 +77,13 @@ pub struct Shape {
     /// the file data in it [default: 1]
     #[arg(long, value_parser = parse_copies)]
     copies: Option<u32>,
+    /// Copies of everything: with 2 each block is in two zones, and any one can be lost with no loss [default: 1]
+    #[arg(long, value_name = "COPIES", conflicts_with = "data_parity", value_parser = parse_data_copies)]
+    data_copies: Option<u32>,
+    /// Parity of file data: one zone for each ZONES with data, 2 to 15, and two copies of the log and metadata. Any one zone can
+    /// be lost with no loss [default: none]
+    #[arg(long, value_name = "ZONES", value_parser = parse_data_parity)]
+    data_parity: Option<u32>,
     /// How files are compressed that are not told it: none, lz4, zstd, zstd:1 to zstd:15 [default: as it is mounted]
     #[arg(long, value_parser = parse_compression)]
     compression: Option<Compression>,
@@ -105,6 +115,8 @@ struct Made {
     max_active: Option<u32>,
     reserve_basis_points: u32,
     copies: u32,
+    data_copies: u32,
+    data_parity: Option<u32>,
     /// Of the device for metadata, if there is one.
     metadata: Option<MadeDevice>,
     dry_run: bool,
@@ -139,7 +151,7 @@ impl Mkfs {
             plan.make()?
         }
         let part = |(device, geometry): &(PathBuf, ImageGeometry)| {
-            let zone_count = geometry.zone_count - label::LABEL_ZONES;
+            let zone_count = geometry.zone_count - LABEL_ZONES;
             MadeDevice {
                 device: device.clone(),
                 size_bytes: u64::from(zone_count) * u64::from(geometry.capacity_blocks) * BLOCK,
@@ -151,7 +163,7 @@ impl Mkfs {
         let metadata = plan.metadata.as_ref().map(part);
         let geometry = &ImageGeometry {
             zone_count: match metadata {
-                Some(_) => plan.geometry.zone_count - label::LABEL_ZONES,
+                Some(_) => plan.geometry.zone_count - LABEL_ZONES,
                 None => plan.geometry.zone_count,
             },
             ..plan.geometry
@@ -171,6 +183,8 @@ impl Mkfs {
             max_active: geometry.max_active,
             reserve_basis_points: plan.reserve,
             copies: self.shape.copies(),
+            data_copies: self.shape.data_copies.unwrap_or(1),
+            data_parity: self.shape.data_parity,
             dry_run: self.dry_run,
         };
         let said = if self.json {
@@ -215,6 +229,12 @@ impl Mkfs {
         if made.copies > 1 {
             say!("{} copies of metadata, checkpoints and log", made.copies)?;
         }
+        if made.data_copies > 1 {
+            say!("2 copies of everything: any one zone can be lost")?;
+        }
+        if let Some(zones) = made.data_parity {
+            say!("parity for each {zones} zones of file data: any one zone can be lost")?;
+        }
         if !made.label.is_empty() {
             say!("label {}", shown(&made.label))?;
         }
@@ -232,6 +252,8 @@ pub struct Plan<'a> {
     pub geometry: ImageGeometry,
     /// The other, and what it is like.
     metadata: Option<(PathBuf, ImageGeometry)>,
+    /// How its zones are used in stripe sets.
+    stripes: Option<Stripes>,
     /// Share held back, in 1/100 percent.
     reserve: u32,
     /// Of the volume.
@@ -251,11 +273,24 @@ impl Shape {
         self.copies.unwrap_or(1)
     }
 
+    /// What of file data is left when a zone is lost.
+    fn data(&self) -> Result<DataRedundancy> {
+        let (copies, parity) = (self.data_copies.unwrap_or(1), self.data_parity.unwrap_or(0));
+        DataRedundancy::of(copies, parity).map_err(exit::usage)
+    }
+
     /// With what is not asked for as a volume had it, as far as that is known.
-    pub fn or_as_in(&self, volume: &Numbers) -> Shape {
+    pub fn or_as_in(&self, volume: &Numbers, stripes: Option<Stripes>) -> Shape {
+        let data = match stripes.filter(|_| self.data_copies.or(self.data_parity).is_none()) {
+            Some(stripes) if stripes.columns == 1 => (Some(2), None),
+            Some(stripes) => (None, Some(stripes.columns)),
+            None => (self.data_copies, self.data_parity),
+        };
         let is_reserve_known = volume.footer != Addr::ZERO;
         let reserve = is_reserve_known.then_some(volume.reserve_basis_points);
         Shape {
+            data_copies: data.0,
+            data_parity: data.1,
             copies: self.copies.or(Some(volume.identity.copies())),
             label: self.label.clone().or(Some(volume.identity.label.clone())),
             reserve: self.reserve.or(reserve),
@@ -281,7 +316,11 @@ impl Shape {
         }
         let (geometry, mut of_device) = self.of_part(&data, like)?;
         let mut capacities = ZoneCapacities::all(geometry.capacity_blocks);
+        let redundancy = self.data()?;
         let metadata = match metadata {
+            Some(_) if redundancy != DataRedundancy::None => {
+                return Err(exit::usage(DataRedundancy::NOT_ON_TWO.to_owned()));
+            }
             None if self.meta_size.is_some() => {
                 return Err(exit::usage(
                     "--meta-size is of the device for metadata: name that with --meta".to_owned(),
@@ -302,28 +341,38 @@ impl Shape {
             label: self.label(),
             ..FormatOptions::default()
         };
-        let reserve = options.reserve_on(&of_device);
-        if let Err(error) = options.check_on(&of_device, capacities) {
+        let checked = |of_device: &Geometry| match redundancy {
+            DataRedundancy::None => options
+                .check_on(of_device, capacities)
+                .map(|()| (None, options.reserve_on(of_device))),
+            redundancy => {
+                let fits = |geometry: &Geometry, capacities| options.check_on(geometry, capacities);
+                let divided = redundancy.divide(of_device, geometry.capacity_blocks, fits)?;
+                Ok((divided.stripes, options.reserve_on(&divided.geometry)))
+            }
+        };
+        let (stripes, reserve) = checked(&of_device).map_err(|error| {
             let without_limits = Geometry {
                 max_open: None,
                 max_active: None,
-                ..of_device
+                ..of_device.clone()
             };
             let limits_asked_for = self.max_open.is_some() || self.max_active.is_some();
-            let by_limits = options.check_on(&without_limits, capacities).is_ok();
-            return Err(if limits_asked_for && by_limits {
+            let by_limits = checked(&without_limits).is_ok();
+            if limits_asked_for && by_limits {
                 // No device makes them right.
                 exit::usage(failed(device, error))
             } else {
                 failed(device, error)
-            });
-        }
+            }
+        })?;
         Ok(Plan {
             shape: self,
             device,
             data,
             geometry,
             metadata,
+            stripes,
             reserve,
             uuid: self.uuid.unwrap_or_else(Uuid::new_v4),
         })
@@ -357,6 +406,8 @@ impl Shape {
             max_active: None,
             reserve: self.reserve,
             copies: self.copies,
+            data_copies: None,
+            data_parity: None,
             compression: self.compression,
             quota: self.quota,
             label: self.label.clone(),
@@ -486,6 +537,7 @@ impl Plan<'_> {
             uuid: self.uuid,
             label: self.shape.label(),
             wait_for_lock,
+            stripes: self.stripes,
         }
     }
 
@@ -615,6 +667,16 @@ fn parse_copies(text: &str) -> Result<u32, String> {
     };
     options.check().map_err(|error| error.to_string())?;
     Ok(options.copies)
+}
+
+fn parse_data_copies(text: &str) -> Result<u32, String> {
+    let copies = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
+    DataRedundancy::of(copies, 0).map(|_| copies)
+}
+
+fn parse_data_parity(text: &str) -> Result<u32, String> {
+    let zones = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
+    DataRedundancy::Parity { zones }.check().map(|()| zones)
 }
 
 fn parse_compression(text: &str) -> Result<Compression, String> {

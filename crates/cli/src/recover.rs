@@ -108,8 +108,9 @@ impl Recover {
         } else {
             Parts::One
         };
-        let like = geometry(&device, parts)?;
-        let shape = self.shape.or_as_in(&rebuilt.numbers());
+        let like = geometry(device.below_stripes(), parts)?;
+        let stripes = device.geometry().stripes;
+        let shape = self.shape.or_as_in(&rebuilt.numbers(), stripes);
         let plan = shape.plan(&self.new, Some(&like))?;
         plan.make()?;
         let (volume, _) = open(&self.new)?;

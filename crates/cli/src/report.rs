@@ -75,8 +75,18 @@ pub struct Info {
     pub inodes: u64,
     /// Copies of metadata, checkpoints and log.
     pub copies: u32,
+    /// Zones that each block of a file is in.
+    #[serde(default = "one")]
+    pub data_copies: u32,
+    /// Zones with data that one with their parity belongs to; null where there is none.
+    #[serde(default)]
+    pub data_parity: Option<u32>,
     /// Zones that have failed or are retired.
     pub failed_zones: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// What a program must know to use a volume: names, or bits in hexadecimal.
@@ -317,6 +327,14 @@ impl Source {
                 available_bytes: 0,
                 inodes: 0,
                 copies,
+                data_copies: match geometry.stripes {
+                    Some(stripes) if stripes.columns == 1 => 2,
+                    _ => 1,
+                },
+                data_parity: geometry
+                    .stripes
+                    .map(|stripes| stripes.columns)
+                    .filter(|columns| *columns > 1),
                 failed_zones: 0,
             },
         }

@@ -9,6 +9,7 @@ pub mod harness;
 #[cfg(all(feature = "library", not(interleave)))]
 pub mod hosted;
 pub mod model;
+pub mod stripes;
 pub mod sweep;
 pub mod threads;
 pub mod workload;

@@ -376,6 +376,15 @@ impl Drive {
         }
     }
 
+    /// The device itself, where its zones are used in stripe sets.
+    #[must_use]
+    pub fn below_stripes(&self) -> &Drive {
+        match self {
+            Drive::Striped(device) => device.below(),
+            drive => drive,
+        }
+    }
+
     fn device(&self) -> &dyn ZonedDevice {
         match self {
             Drive::Image(device) => &**device,

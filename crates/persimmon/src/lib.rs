@@ -90,6 +90,7 @@ mod path;
 mod properties;
 mod quota;
 mod reads;
+mod redundancy;
 mod snapshots;
 mod streams;
 mod volume;
@@ -145,4 +146,5 @@ pub use persimmon_vfs::{
 };
 pub use properties::{Grow, Rename};
 pub use reads::PendingRead;
+pub use redundancy::{DataRedundancy, Divided};
 pub use volume::{Create, Options};

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use persimmon_device::image::{ImageDevice, ImageGeometry};
 use persimmon_device::{
-    BLOCK_SIZE, CreateOptions, DeviceIdentity, Drive, Geometry, OpenOptions, ZonedDevice, drive,
-    pair,
+    BLOCK_SIZE, CreateOptions, DeviceIdentity, Drive, Geometry, OpenOptions, Stripes, ZonedDevice,
+    drive, pair,
 };
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
 use persimmon_vfs::{Clock, Compression, Deltas, Vfs};
 
 use crate::kept::{Keeper, Place, draw_opening, replay::replay};
 use crate::{
-    AllCores, Background, CommitInterval, EngineOptions, Error, Filesystem, Result, SystemClock,
+    AllCores, Background, CommitInterval, DataRedundancy, EngineOptions, Error, Filesystem, Result, SystemClock,
     VfsOptions,
 };
 
@@ -38,6 +38,8 @@ pub struct Create {
     pub reserve_basis_points: Option<u32>,
     /// Copies of metadata, checkpoints and log: 1 or 2.
     pub copies: u32,
+    /// What of file data is left when a zone of the device is lost. Not on two devices.
+    pub data: DataRedundancy,
     /// How its files are compressed, where the attribute `user.persimmon.compression` does not say it; `None`: as whoever opens it
     /// says.
     pub compression: Option<Compression>,
@@ -57,6 +59,7 @@ impl Create {
             label: String::new(),
             reserve_basis_points: None,
             copies: FormatOptions::default().copies,
+            data: DataRedundancy::None,
             compression: None,
             force: false,
         }
@@ -68,8 +71,9 @@ impl Create {
         image(self.metadata_size_bytes, None)
     }
 
-    /// Refuses what no volume can be, and what none can be on the devices that are named.
-    fn check(&self, path: &Path, shape: &ImageGeometry) -> Result<()> {
+    /// Refuses what no volume can be, and what none can be on the devices that are named. Tells how the zones of the device are to be
+    /// used.
+    fn check(&self, path: &Path, shape: &ImageGeometry) -> Result<Option<Stripes>> {
         let options = FormatOptions {
             label: self.label.clone(),
             reserve_basis_points: self.reserve_basis_points,
@@ -80,10 +84,18 @@ impl Create {
         options
             .check()
             .map_err(|why| Error::of_volume_at(path)(why.into()))?;
+        let impossible =
+            |why: String| Error::of_volume_at(path)(persimmon_engine::Error::Geometry(why));
+        self.data.check().map_err(impossible)?;
         let (geometry, capacities) = match pair::names(path) {
             None => {
                 let (geometry, capacity) = made(path, shape)?;
-                (geometry, ZoneCapacities::all(capacity))
+                let fits = |geometry: &Geometry, capacities| options.check_on(geometry, capacities);
+                let divided = self.data.divide(&geometry, capacity, fits);
+                return Ok(divided.map_err(Error::of_volume_at(path))?.stripes);
+            }
+            Some(_) if self.data != DataRedundancy::None => {
+                return Err(impossible(DataRedundancy::NOT_ON_TWO.to_owned()));
             }
             Some((metadata, data)) => {
                 let (of_metadata, metadata_capacity) = made(&metadata, &self.metadata_shape())?;
@@ -95,7 +107,8 @@ impl Create {
         };
         options
             .check_on(&geometry, capacities)
-            .map_err(Error::of_volume_at(path))
+            .map_err(Error::of_volume_at(path))?;
+        Ok(None)
     }
 }
 
@@ -206,15 +219,16 @@ impl Filesystem {
     pub fn create(path: impl AsRef<Path>, create: &Create) -> Result<()> {
         let path = path.as_ref();
         let uuid = uuid::Uuid::new_v4();
+        let shape = image(create.size_bytes, create.zone_bytes);
+        // Before anything is made or overwritten.
+        let stripes = create.check(path, &shape)?;
         let options = CreateOptions {
             force: create.force,
             uuid,
             label: create.label.clone(),
+            stripes,
             ..CreateOptions::default()
         };
-        let shape = image(create.size_bytes, create.zone_bytes);
-        // Before anything is made or overwritten.
-        create.check(path, &shape)?;
         let device = match pair::names(path) {
             Some((metadata, data)) => {
                 let of_metadata = create.metadata_shape();

@@ -20,6 +20,8 @@ pub fn made(image: &Path) -> CString {
         copies: 0,
         force: 0,
         compression: std::ptr::null(),
+        data_copies: 0,
+        data_parity: 0,
     };
     assert_eq!(unsafe { persimmon_create(image.as_ptr(), &options) }, 0);
     image

@@ -29,6 +29,7 @@ use persimmon_sync::thread::{self, ThreadId};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
 use crate::harness::System;
+use crate::stripes;
 use persimmon_sim::device::{SimConfig, SimDevice};
 
 /// Makes, mounts and checks Persimmon volumes.
@@ -39,7 +40,7 @@ impl System for Filesystem {
 
     fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
         let quota = counts_owners(device.config().seed);
-        format_volume(Arc::clone(device) as _, copies, quota)
+        format_volume(stripes::on(device, true)?, copies, quota)
     }
 
     fn outlives_zones(&self) -> bool {
@@ -52,6 +53,11 @@ impl System for Filesystem {
             ZoneHeader::decode(&block).ok()
         };
         let zones = device.report(0..device.geometry().zone_count);
+        if stripes::of_seed(device.config().seed).is_some() {
+            let zones = (0..).map(ZoneId).zip(zones.unwrap_or_default());
+            let written = zones.filter(|(_, info)| info.write_pointer > 0);
+            return written.map(|(zone, info)| (zone, info.write_pointer)).collect();
+        }
         let mut mirrored = Vec::new();
         for (zone, info) in (0..).map(ZoneId).zip(zones.unwrap_or_default()) {
             if let Some(here) = header(zone)
@@ -66,12 +72,12 @@ impl System for Filesystem {
     }
 
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Mounted, String> {
-        mount_volume(Arc::clone(device) as _, options(device.config()))
+        mount_volume(stripes::on(device, true)?, options(device.config()))
     }
 
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
         // Nothing but Persimmon, power cuts and failing zones has been at the device.
-        inspect(device.as_ref(), &excuses(device))
+        inspect(&*stripes::on(device, false)?, &excuses(device))
     }
 }
 
@@ -160,7 +166,7 @@ fn excuses(device: &SimDevice) -> Vec<&'static Rule> {
     if device.failed_zones() > 0 {
         excused.extend([&ZONE_READ_ONLY, &PAGE_COPY]);
     }
-    if device.has_offline_zones() {
+    if SimDevice::has_offline_zones(device) {
         // What it held of files is lost, and to be told.
         excused.extend([&ZONE_STATE, &DATA_LOST, &DATA_SUMMARY]);
     }

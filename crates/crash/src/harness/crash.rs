@@ -11,6 +11,7 @@ use super::plan::{FAILING_IN_RECOVERY, fault};
 use super::run::{Run, Source, compare_exactly};
 use super::system::{Subject, System};
 use crate::model::{Model, Observed, Tree};
+use crate::stripes;
 use persimmon_sim::device::{Exhaustive, Fault, PowerCut, Sampled, SimDevice, Snapshot};
 
 /// Power cuts in a row.
@@ -155,7 +156,8 @@ impl<S: System> Run<'_, S> {
         if self.plan.failing_percent > 0 && self.chance(self.plan.failing_percent) {
             self.fail_in_recovery(device)?;
         }
-        if self.plan.copies > 1 && self.plan.rotten_percent > 0 {
+        let has_copies = self.plan.copies > 1 || stripes::of_seed(self.plan.seed).is_some();
+        if has_copies && self.plan.rotten_percent > 0 {
             self.let_rot(device);
             checked &= !self.rotten;
         }

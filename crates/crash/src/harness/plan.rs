@@ -1,9 +1,11 @@
 //! What a seed stands for.
 
-use persimmon_device::BLOCK_SIZE;
+use persimmon_device::label::LABEL_ZONES;
+use persimmon_device::{BLOCK_SIZE, Stripes};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::stripes;
 use crate::workload::{Generator, Mix, Sequence};
 use persimmon_sim::device::{Fault, FaultKind, FaultTarget, SimConfig};
 
@@ -310,7 +312,10 @@ impl Plan {
         }
         self.config.tears_blocks = self.seed.is_multiple_of(2);
         self.lay_conventional_zones();
-        self.lay_metadata_zones();
+        match stripes::of_seed(self.seed) {
+            Some(of_seed) => self.lay_stripes(of_seed),
+            None => self.lay_metadata_zones(),
+        }
         self.failing_percent = 5;
         self.rotten_percent = 15;
         let populated_ops = self.populated_files as usize * (self.xattr_names as usize + 1);
@@ -369,6 +374,33 @@ impl Plan {
         self.config.geometry.zone_count += data_zones;
         let data_bytes = u64::from(data_zones) * u64::from(blocks) * BLOCK_SIZE as u64;
         self.bytes_max = self.bytes_max.min(data_bytes);
+    }
+
+    /// The volume's zones are stripe sets of the device's.
+    fn lay_stripes(&mut self, stripes: Stripes) {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ 0x5354_5249_5045);
+        let geometry = &mut self.config.geometry;
+        let zones = stripes.columns + 1;
+        geometry.zone_count = LABEL_ZONES
+            + match stripes.metadata_sets {
+                0 => 2 * geometry.zone_count,
+                mirrored => 2 * mirrored + zones * rng.random_range(17..32),
+            };
+        for limit in [&mut geometry.max_open, &mut geometry.max_active] {
+            *limit = limit.map(|limit| limit * zones);
+        }
+        if let Some(kind) = &mut self.zone_failure {
+            // One zone may be lost, or some not be written to any more.
+            if rng.random_ratio(2, 3) {
+                *kind = FaultKind::Offline;
+                for fault in &mut self.faults {
+                    (fault.kind, fault.times) = (*kind, Some(1));
+                }
+            }
+            // Where write pointers prove nothing, what a crash left once stays so until a scrub.
+            geometry.write_pointer_is_proof = true;
+            geometry.conventional_zones = 0;
+        }
     }
 
     /// Commands fail of which there are few, and zones not only when they are written to.

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use persimmon_sim::device::{Fault, FaultKind, PowerCut, SimConfig};
 
+use crate::stripes;
+
 /// How often each of several things was had.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -152,6 +154,9 @@ impl Statistics {
         }
         if geometry.metadata_zones > 0 {
             self.devices.one("a device for metadata");
+        }
+        if stripes::of_seed(config.seed).is_some() {
+            self.devices.one("stripe sets");
         }
         if copies > 1 {
             self.devices.one("two copies");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use persimmon_device::ZoneId;
 
 use crate::model::{Errno, Observed, ObservedNode};
+use crate::stripes;
 use crate::workload::Op;
 use persimmon_sim::device::SimDevice;
 
@@ -71,7 +72,8 @@ impl Failures for SimDevice {
     }
 
     fn has_offline_zones(&self) -> bool {
-        SimDevice::has_offline_zones(self)
+        // A stripe set has all that one of its zones had.
+        SimDevice::has_offline_zones(self) && stripes::of_seed(self.config().seed).is_none()
     }
 }
 
