@@ -116,6 +116,7 @@ impl Features {
             (zone_header::PROPERTIES, "properties"),
             (zone_header::QUOTA, "quota"),
             (zone_header::DELTAS, "deltas"),
+            (zone_header::STRIPED, "striped"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

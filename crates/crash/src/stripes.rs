@@ -10,7 +10,7 @@ use persimmon_sim::device::SimDevice;
 /// Seeds of runs on stripe sets.
 const SEEDS: Range<u64> = 1_000_000_000..2_000_000_000;
 /// Mirrors for the log and metadata where data has parity.
-const METADATA_SETS: u32 = 22;
+const METADATA_SETS: u32 = 28;
 
 /// How the zones of a seed's device are used.
 #[must_use]
@@ -31,7 +31,19 @@ pub fn of_seed(seed: u64) -> Option<Stripes> {
 /// # Errors
 /// A set cannot be evened after a crash.
 pub fn on(sim: &Arc<SimDevice>, for_writing: bool) -> Result<Arc<dyn ZonedDevice>, String> {
-    match of_seed(sim.config().seed) {
+    used(sim, of_seed(sim.config().seed), for_writing)
+}
+
+/// A device whose zones are used so.
+///
+/// # Errors
+/// As of [`on`].
+pub fn used(
+    sim: &Arc<SimDevice>,
+    stripes: Option<Stripes>,
+    for_writing: bool,
+) -> Result<Arc<dyn ZonedDevice>, String> {
+    match stripes {
         None => Ok(Arc::clone(sim) as _),
         Some(stripes) => match Striped::new(Arc::clone(sim), stripes, for_writing) {
             Ok(device) => Ok(Arc::new(device)),

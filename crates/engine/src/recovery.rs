@@ -214,6 +214,7 @@ fn open_as_reported(
         zit: &zit,
         next_sequence: footer.next_zone_sequence,
         headers: RefCell::default(),
+        thin: RefCell::default(),
     };
     let target = ReplayTarget {
         key: &key,
@@ -224,6 +225,9 @@ fn open_as_reported(
     };
     let replayed = replay_records(&replay, &footer, &arrival, &target, &mut meta)
         .map_err(log_lost(&media, report))?;
+    for zone in arrival.thin.borrow().iter() {
+        zones.note_lack_of_redundancy(*zone);
+    }
     let (last, tail_cut) = (replayed.last, replayed.left_out.of_newest);
     know_headers(&media, &identity, &zones)?;
     check_end(last, replay.epoch, log_zones.last(), &meta)?;

@@ -5,9 +5,9 @@
 /// The devices, each kind by itself.
 pub mod device {
     pub use persimmon_device::image::{self, ImageDevice};
-    pub use persimmon_device::{BLOCK_SIZE, DeviceError, Geometry, ZonedDevice};
+    pub use persimmon_device::{BLOCK_SIZE, DeviceError, Geometry, Stripes, ZonedDevice};
     pub use persimmon_device::{CreateOptions, Drive, Hold, OpenOptions};
-    pub use persimmon_device::{drive, nvme, pair, zbd, zonefs};
+    pub use persimmon_device::{drive, label, nvme, pair, zbd, zonefs};
 }
 
 /// The volume.

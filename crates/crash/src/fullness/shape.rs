@@ -2,16 +2,22 @@
 
 use std::sync::Arc;
 
+use persimmon_device::Stripes;
+use persimmon_device::label::LABEL_ZONES;
 use persimmon_engine::{FormatOptions, Options, Volume};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use persimmon_sim::{SimConfig, SimDevice};
 
+use crate::stripes;
+
 /// A new volume on a new device, and how it is opened.
 pub(super) struct Shape {
     pub device: Arc<SimDevice>,
     pub options: Options,
+    /// How the device's zones are used.
+    pub stripes: Option<Stripes>,
     /// In words.
     pub told: String,
 }
@@ -35,8 +41,9 @@ pub(super) enum Family {
     Few,
 }
 
-/// Draws shapes until one can carry a volume. Those to be filled by what the tree holds are smaller.
-pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family, by_tree: bool) -> Shape {
+/// Draws shapes until one can carry a volume. Those to be filled by what the tree holds are smaller. Zones are stripe sets if they
+/// are to be: with parity where metadata has zones of its own, mirrors else.
+pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family, by_tree: bool, striped: bool) -> Shape {
     loop {
         let (zones, zone_blocks) = match family {
             Family::Large if by_tree => (rng.random_range(8..=20), pick(rng, &[1024, 2048])),
@@ -60,7 +67,20 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family, by_tree: bool) -> Shape
             .limits(active, active)
             .patterns();
         let mut metadata_zones = 0;
-        if family == Family::Split {
+        let mut stripes = None;
+        if striped {
+            if family == Family::Split {
+                metadata_zones = rng.random_range(16..=60);
+            }
+            let columns = if metadata_zones > 0 { rng.random_range(2..=5) } else { 1 };
+            config.geometry.zone_count = LABEL_ZONES + 2 * metadata_zones + (columns + 1) * zones;
+            let limit = active.map(|active| active * (columns + 1));
+            config = config.limits(limit, limit);
+            stripes = Some(Stripes {
+                columns,
+                metadata_sets: metadata_zones,
+            });
+        } else if family == Family::Split {
             metadata_zones = rng.random_range(16..=60);
             config.geometry.metadata_zones = metadata_zones;
             config.geometry.zone_count += metadata_zones;
@@ -75,7 +95,10 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family, by_tree: bool) -> Shape
             copies,
             ..FormatOptions::default()
         };
-        let made = Volume::format(Arc::clone(&device) as _, &format);
+        let Ok(seen) = stripes::used(&device, stripes, true) else {
+            continue;
+        };
+        let made = Volume::format(seen, &format);
         let options = Options {
             staging_bytes_max: pick(rng, &[64 << 10, 1 << 20, 8 << 20, 32 << 20]),
             dirty_pages_max: match family {
@@ -98,12 +121,13 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family, by_tree: bool) -> Shape
             let told = format!(
                 "{metadata_zones} zones for metadata, {zones} zones of {zone_blocks} blocks, capacity {capacity}, active {active:?}, \
                  {copies} copies, reserve {reserve_basis_points}, staging {}, dirty pages {}, \
-                 journal {}",
+                 journal {}, {stripes:?}",
                 options.staging_bytes_max, options.dirty_pages_max, options.journal_bytes_max
             );
             return Shape {
                 device,
                 options,
+                stripes,
                 told,
             };
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use persimmon_device::BLOCK_SIZE;
+use persimmon_device::{BLOCK_SIZE, Stripes};
 use persimmon_engine::{Deltas, Error as EngineError, Options, Progress, Task, Volume};
 use persimmon_format::Compression;
 use persimmon_inspect::{CheckOptions, Severity};
@@ -16,6 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use super::small::Sizes;
 use super::twin::{Block, COMPRESSIBLE_FROM, Content, EDITED_BYTES, File, Small, Twin, fill};
 use super::{Report, shape};
+use crate::stripes;
 use crate::filesystem::WorkloadClock;
 use persimmon_sim::SimDevice;
 use persimmon_sim::device::Sampled;
@@ -42,6 +43,7 @@ pub(super) type Outcome<T> = Result<T, String>;
 pub(super) struct Subject {
     device: Arc<SimDevice>,
     options: Options,
+    stripes: Option<Stripes>,
     pub(super) vfs: Vfs,
     pub(super) twin: Twin,
     pub(super) rng: ChaCha8Rng,
@@ -56,9 +58,9 @@ pub(super) struct Subject {
     pub(super) by_tree: Option<Sizes>,
 }
 
-fn open(device: &Arc<SimDevice>, options: &Options) -> Outcome<Vfs> {
+fn open(device: &Arc<SimDevice>, stripes: Option<Stripes>, options: &Options) -> Outcome<Vfs> {
     persimmon_engine::invariant::panic_on_bugs();
-    let opened = Volume::open(Arc::clone(device) as _, options.clone());
+    let opened = Volume::open(stripes::used(device, stripes, true)?, options.clone());
     let (volume, _) = opened.map_err(|error| format!("mounting: {error}"))?;
     let options = persimmon_vfs::Options {
         access_times: AccessTimes::Never,
@@ -98,10 +100,14 @@ const FEW_FROM: u64 = 50_000_000;
 const COMPRESSED_FROM: u64 = 100_000_000;
 /// And those from here on of seeds so much smaller, but for deltas: overwriting is mostly of a few bytes that are synced.
 const DELTAS_FROM: u64 = 200_000_000;
+/// And those from here on of seeds so much smaller, but on stripe sets: with parity where metadata has zones of its own.
+const STRIPED_FROM: u64 = 400_000_000;
 
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let striped = seed >= STRIPED_FROM;
+        let seed = seed % STRIPED_FROM;
         let has_deltas = seed >= DELTAS_FROM;
         let seed = seed % DELTAS_FROM;
         let is_compressed = seed >= COMPRESSED_FROM;
@@ -122,8 +128,9 @@ impl Subject {
         let shape::Shape {
             device,
             options,
+            stripes,
             told,
-        } = shape::draw(&mut rng, family, by_tree);
+        } = shape::draw(&mut rng, family, by_tree, striped);
         let options = Options {
             compression: if is_compressed {
                 Compression::Lz4
@@ -140,9 +147,10 @@ impl Subject {
         let by_tree = by_tree.then(|| Sizes::draw(&mut rng));
         let told = by_tree.map_or(told.clone(), |sizes| format!("{told}, {sizes}"));
         Ok(Subject {
-            vfs: open(&device, &options)?,
+            vfs: open(&device, stripes, &options)?,
             device,
             options,
+            stripes,
             twin: Twin::default(),
             rng,
             next_pattern: if is_compressed { COMPRESSIBLE_FROM } else { 1 },
@@ -219,7 +227,7 @@ impl Subject {
         }
         let choices = &mut Sampled::new(self.rng.random());
         self.device = Arc::new(self.device.snapshot().persisted(choices));
-        self.vfs = open(&self.device, &self.options)?;
+        self.vfs = open(&self.device, self.stripes, &self.options)?;
         match self.vfs.unlink(ROOT, SCRATCH) {
             Err(Error::NotFound) => Ok(()),
             removed => sure(removed, "unlinking what a power cut left", self.room()?),
@@ -625,7 +633,7 @@ impl Subject {
     fn remount(&mut self) -> Outcome<()> {
         let room = self.room()?;
         sure(self.vfs.close(), "unmounting", room)?;
-        self.vfs = open(&self.device, &self.options)?;
+        self.vfs = open(&self.device, self.stripes, &self.options)?;
         let orphans = self.vfs.volume().orphans();
         match orphans.map_err(|error| error.to_string())?.len() {
             0 => Ok(()),
@@ -669,7 +677,8 @@ impl Subject {
             findings_max: 20,
             ..CheckOptions::default()
         };
-        let report = persimmon_inspect::check(self.device.as_ref(), &options, &mut |_| {});
+        let device = stripes::used(&self.device, self.stripes, false)?;
+        let report = persimmon_inspect::check(&*device, &options, &mut |_| {});
         let report = report.map_err(|error| error.to_string())?;
         if report.worst() < Some(Severity::Warning) {
             return Ok(());

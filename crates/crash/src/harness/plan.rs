@@ -380,6 +380,8 @@ impl Plan {
     fn lay_stripes(&mut self, stripes: Stripes) {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ 0x5354_5249_5045);
         let geometry = &mut self.config.geometry;
+        // The sets are copies enough.
+        self.copies = 1;
         let zones = stripes.columns + 1;
         geometry.zone_count = LABEL_ZONES
             + match stripes.metadata_sets {

@@ -29,18 +29,6 @@ pub(super) fn level<D: ZonedDevice>(device: &D, set: Set, zones: &[ZoneInfo]) ->
     if least == most || is_cut(least, most) {
         return Ok(0);
     }
-    let is_full = |zone: &ZoneInfo| zone.state == ZoneState::Full;
-    if zones.iter().any(is_full) {
-        // How far the others got is not known of a zone that was finished: what they lack nobody has been told of.
-        let rest = (0..).zip(zones).filter(|(_, zone)| !is_full(zone));
-        let finished = rest.map(|(column, _)| {
-            device.submit(Command::Finish {
-                zone: set.member(column),
-            })
-        });
-        write::all(set, finished.collect()).wait()?;
-        return Ok(0);
-    }
     let mut row = least;
     while row < most {
         let end = match row {
@@ -48,10 +36,55 @@ pub(super) fn level<D: ZonedDevice>(device: &D, set: Set, zones: &[ZoneInfo]) ->
             0 => 1,
             _ => most.min(row + ROWS_AT_ONCE.min(device.geometry().max_transfer_blocks)),
         };
+        if ends_early(device, set, zones, (row, end))? {
+            finish(device, set, zones)?;
+            break;
+        }
         complete(device, set, &mut ends, (row, end))?;
         row = end;
     }
-    Ok(most - least)
+    Ok(row - least)
+}
+
+fn is_full(zone: &ZoneInfo) -> bool {
+    zone.state == ZoneState::Full
+}
+
+/// Whether only zones that are full go on here, and have nothing: a finish of the set was cut off.
+fn ends_early<D: ZonedDevice>(
+    device: &D,
+    set: Set,
+    zones: &[ZoneInfo],
+    (first, end): (u32, u32),
+) -> Result<bool> {
+    if zones
+        .iter()
+        .any(|zone| !is_full(zone) && zone.write_pointer > first)
+    {
+        return Ok(false);
+    }
+    for (column, zone) in (0..).zip(zones) {
+        let part = Part {
+            column,
+            row: first,
+            rows: end - first,
+            at: 0,
+        };
+        if is_full(zone) && read(device, set, part)?.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn finish<D: ZonedDevice>(device: &D, set: Set, zones: &[ZoneInfo]) -> Result<()> {
+    let rest = (0..).zip(zones).filter(|(_, zone)| !is_full(zone));
+    let finished = rest.map(|(column, _)| {
+        device.submit(Command::Finish {
+            zone: set.member(column),
+        })
+    });
+    write::all(set, finished.collect()).wait().map(drop)
 }
 
 /// Writes what is missing of some rows.

@@ -84,7 +84,18 @@ impl<D: ZonedDevice + 'static> Striped<D> {
         let all = self.below.report(0..self.below.geometry().zone_count)?;
         let mut rows = 0;
         for set in self.layout.all() {
-            rows += level::level(&*self.below, set, members(&set, &all, 0))?;
+            match level::level(&*self.below, set, members(&set, &all, 0)) {
+                Ok(of_set) => rows += of_set,
+                Err(DeviceError::Gone) => return Err(DeviceError::Gone),
+                Err(error) => {
+                    // It takes no more, and who looks at its rows sees that they do not agree.
+                    tracing::warn!(set = set.zone.0, %error, "a stripe set stays as a crash left it");
+                    let finished = self.run(Command::Finish { zone: set.zone });
+                    if let Err(DeviceError::Gone) = finished {
+                        return Err(DeviceError::Gone);
+                    }
+                }
+            }
         }
         if rows > 0 {
             tracing::info!(rows, "rows that a crash left incomplete are filled up");

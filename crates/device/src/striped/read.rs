@@ -112,9 +112,9 @@ fn instead<D: ZonedDevice>(
     if let Ok(rebuilt) = rebuilt(device, set, part, None) {
         return Ok(rebuilt);
     }
-    // What was not written can be read of a zone that is read-only, and so of a set.
-    let is_read_only = is_read_only(device, set)?;
-    if part.rows == 1 && !is_read_only {
+    // What was not written can be read of a zone that is full or read-only, and so of a set that looks like one.
+    let is_over = is_over(device, set)?;
+    if part.rows == 1 && !is_over {
         return Err(error);
     }
     let is_past_end = |error: &DeviceError| matches!(error, DeviceError::ReadPastEnd { .. });
@@ -129,7 +129,7 @@ fn instead<D: ZonedDevice>(
             Ok(own) => own,
             Err(own) => match rebuilt(device, set, part, None) {
                 Ok(rebuilt) => rebuilt,
-                Err(other) if is_read_only && (is_past_end(&own) || is_past_end(&other)) => {
+                Err(other) if is_over && (is_past_end(&own) || is_past_end(&other)) => {
                     continue;
                 }
                 Err(_) => return Err(error),
@@ -140,9 +140,10 @@ fn instead<D: ZonedDevice>(
     Ok(whole.freeze())
 }
 
-fn is_read_only<D: ZonedDevice>(device: &D, set: Set) -> Result<bool> {
+fn is_over<D: ZonedDevice>(device: &D, set: Set) -> Result<bool> {
     let zones = device.report(set.zones())?;
-    Ok(of_set(&set, &zones).state == ZoneState::ReadOnly)
+    let state = of_set(&set, &zones).state;
+    Ok(matches!(state, ZoneState::Full | ZoneState::ReadOnly))
 }
 
 fn of_all<D: ZonedDevice>(device: &D, set: Set, part: Part) -> Vec<Result<Buffer>> {

@@ -244,6 +244,9 @@ pub(super) fn read_at_most(
         while at < end {
             let count = READ_BLOCKS.min(end - at);
             let window = Window::read(media, found, at, count);
+            let addr = Addr::new(DeviceId(0), found.zone.zone, at);
+            // Of a stripe set too one zone may have what another lacks.
+            uneven |= !media.rows_agree(addr, count);
             for at in at..at + count {
                 let (decoded, differs) = window.decode(key, at)?;
                 uneven |= differs;

@@ -2,7 +2,7 @@
 //! where that proves it, else by checksums.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use persimmon_device::per_zone::PerZone;
 use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
@@ -28,6 +28,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) next_sequence: u64,
     /// Zones whose headers were looked at, and whether they are what they must be.
     pub(crate) headers: RefCell<BTreeMap<ZoneId, bool>>,
+    /// Stripe sets of which a crash left something that hangs on one zone: it is there, but must not stay so.
+    pub(crate) thin: RefCell<BTreeSet<ZoneId>>,
 }
 
 impl Arrival<'_> {
@@ -97,7 +99,11 @@ impl Arrival<'_> {
             let mut others = self.media.others(addr, blocks).flatten();
             others.any(|bytes| is_intact(&bytes))
         };
-        Ok(is_there && (proves || self.header_arrived(addr.zone())?))
+        let is_there = is_there && (proves || self.header_arrived(addr.zone())?);
+        if is_there && !info.state.is_worn_out() && !self.media.rows_agree(addr, blocks) {
+            self.thin.borrow_mut().insert(addr.zone());
+        }
+        Ok(is_there)
     }
 
     /// Whether the header of a data zone is there, and of its present life: it can be lost while

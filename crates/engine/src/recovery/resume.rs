@@ -153,6 +153,10 @@ fn intact_zones(
         let is_named = has_invalidated && role == Some(Role::Data);
         let room = u64::from(info.capacity.saturating_sub(info.write_pointer));
         let is_worth_it = room * HELD_SHARE >= store.zones.budget.user_blocks;
+        // What hangs on one zone of a stripe set is written anew: the set takes no more.
+        if store.zones.lacks_redundancy(zone) {
+            continue;
+        }
         if (!is_named || is_worth_it) && is_intact(store, report, zone)? {
             intact.insert(zone);
         }

@@ -291,7 +291,9 @@ impl Budget {
                 return Err(Error::Geometry(format!(
                     "{zones} zones of {capacity} blocks cannot carry {}; with zones of this size \
                      at least {needed} are needed{}",
-                    if self.layout.is_split() {
+                    if self.row_blocks > 1 {
+                        "their part of a volume with parity"
+                    } else if self.layout.is_split() {
                         "this device of a volume on two"
                     } else {
                         "a volume"

@@ -99,6 +99,13 @@ impl Zones {
         self.lacks_redundancy.store(true, Ordering::Release);
     }
 
+    /// Whether something in a zone would not survive the loss of another one, as far as that is known.
+    pub(crate) fn lacks_redundancy(&self, zone: ZoneId) -> bool {
+        let table = self.lock();
+        let entry = table.entries.get(zone);
+        entry.is_some_and(|entry| entry.lacks_redundancy)
+    }
+
     /// Whether there may be zones that have to be emptied.
     pub(crate) fn may_have_to_empty(&self) -> bool {
         self.lacks_redundancy.load(Ordering::Acquire) || self.failed_zones() > 0
