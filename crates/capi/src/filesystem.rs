@@ -125,8 +125,8 @@ unsafe fn create(options: *const persimmon_create_options) -> Result<Create> {
         create.copies = told.copies;
     }
     create.force = told.force != 0;
-    create.data = DataRedundancy::of(told.data_copies.max(1), told.data_parity)
-        .map_err(Failure::invalid)?;
+    create.data =
+        DataRedundancy::of(told.data_copies.max(1), told.data_parity).map_err(Failure::invalid)?;
     // SAFETY: as the caller promises.
     create.compression = unsafe { compression(told.compression) }?;
     Ok(create)

@@ -670,12 +670,16 @@ fn parse_copies(text: &str) -> Result<u32, String> {
 }
 
 fn parse_data_copies(text: &str) -> Result<u32, String> {
-    let copies = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
+    let copies = text
+        .parse()
+        .map_err(|_| format!("'{text}' is not a number"))?;
     DataRedundancy::of(copies, 0).map(|_| copies)
 }
 
 fn parse_data_parity(text: &str) -> Result<u32, String> {
-    let zones = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
+    let zones = text
+        .parse()
+        .map_err(|_| format!("'{text}' is not a number"))?;
     DataRedundancy::Parity { zones }.check().map(|()| zones)
 }
 

@@ -65,7 +65,6 @@ impl Geometry {
         self.stripes.map_or(1, |stripes| stripes.columns.max(1))
     }
 
-
     /// Zones that may be of the log: the first so many sequential ones, on two devices of those for
     /// metadata.
     #[must_use]

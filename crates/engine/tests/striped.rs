@@ -40,7 +40,9 @@ fn content(ino: Ino, len: usize) -> Vec<u8> {
     if ino.0.is_multiple_of(2) {
         noise(ino.0, len)
     } else {
-        (0..len).map(|at| (at / 64 + ino.0 as usize) as u8).collect()
+        (0..len)
+            .map(|at| (at / 64 + ino.0 as usize) as u8)
+            .collect()
     }
 }
 
@@ -119,7 +121,15 @@ fn any_zone_may_be_lost() {
             volume.write(ino, 0, &content(ino, 50_000), NOW).unwrap();
             volume.sync_file(ino).unwrap();
             rest(&volume);
-            if std::env::var("DBG").is_ok() { for z in volume.zones().iter().filter(|z| z.entry.role.name() != "free") { eprintln!("{:?}", z); } }
+            if std::env::var("DBG").is_ok() {
+                for z in volume
+                    .zones()
+                    .iter()
+                    .filter(|z| z.entry.role.name() != "free")
+                {
+                    eprintln!("{:?}", z);
+                }
+            }
             drop(volume);
             // What was in its set is elsewhere by now: another zone of it may go.
             let neighbour = ZoneId(lost ^ 1);
@@ -168,7 +178,11 @@ fn a_scrub_has_what_is_left_once_written_anew() {
         let sets = layout.geometry().zone_count;
         let mut first = 0;
         for set in 0..sets {
-            let zones = if set < stripes.metadata_sets { 2 } else { stripes.columns + 1 };
+            let zones = if set < stripes.metadata_sets {
+                2
+            } else {
+                stripes.columns + 1
+            };
             for block in (0..120).filter(|block| (block + set) % 5 == 0) {
                 below.corrupt(ZoneId(first + set % zones), block, 77, 1);
             }
@@ -178,7 +192,10 @@ fn a_scrub_has_what_is_left_once_written_anew() {
         compare(&volume, &files);
         let found = scrub(&volume);
         assert!(!found.is_empty());
-        assert!(found.iter().all(|damage| *damage == Damage::Copy), "{found:?}");
+        assert!(
+            found.iter().all(|damage| *damage == Damage::Copy),
+            "{found:?}"
+        );
         // What is open is looked at once it is not.
         drop(volume);
         let volume = open(&below, stripes);

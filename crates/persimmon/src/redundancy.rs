@@ -35,7 +35,8 @@ pub struct Divided {
 
 impl DataRedundancy {
     /// Why two devices are refused.
-    pub const NOT_ON_TWO: &str = "copies and parity of data are those of one device: name one, or leave them out";
+    pub const NOT_ON_TWO: &str =
+        "copies and parity of data are those of one device: name one, or leave them out";
 
     /// By the number of copies of each block, and of zones that parity belongs to, 0 where there is none.
     ///
@@ -58,9 +59,11 @@ impl DataRedundancy {
     /// What is wrong, for people.
     pub fn check(self) -> Result<(), String> {
         match self {
-            DataRedundancy::Parity { zones } if !(2..=COLUMNS_MAX).contains(&zones) => Err(
-                format!("parity belongs to 2 to {COLUMNS_MAX} zones, not to {zones}; of one it is a copy"),
-            ),
+            DataRedundancy::Parity { zones } if !(2..=COLUMNS_MAX).contains(&zones) => {
+                Err(format!(
+                    "parity belongs to 2 to {COLUMNS_MAX} zones, not to {zones}; of one it is a copy"
+                ))
+            }
             _ => Ok(()),
         }
     }

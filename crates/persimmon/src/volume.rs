@@ -14,8 +14,8 @@ use persimmon_vfs::{Clock, Compression, Deltas, Vfs};
 
 use crate::kept::{Keeper, Place, draw_opening, replay::replay};
 use crate::{
-    AllCores, Background, CommitInterval, DataRedundancy, EngineOptions, Error, Filesystem, Result, SystemClock,
-    VfsOptions,
+    AllCores, Background, CommitInterval, DataRedundancy, EngineOptions, Error, Filesystem, Result,
+    SystemClock, VfsOptions,
 };
 
 /// Size of an image for metadata where none is given, bytes: at least.

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use persimmon_crash::filesystem::failing_zones_test;
-use persimmon_device::{ZonedDevice, zonefs};
+use persimmon_crash::filesystem::{failing_zones_test, lost_zones_test};
+use persimmon_device::{Stripes, ZonedDevice, striped, zonefs};
 use persimmon_engine::ZoneFailure;
 
-use crate::{fresh, open};
+use crate::{fresh, fresh_in, open};
 
 /// A null_blk as its settings have it.
 pub struct Settings<'a> {
@@ -56,6 +56,26 @@ impl<'a> Settings<'a> {
     pub fn turn_offline(&self, zone: u32) -> Result<()> {
         self.set("zone_offline", self.sector(zone)?)
     }
+}
+
+/// Makes a volume with parity of data on a drive, and has zones go offline under it, as on the simulator.
+pub fn with_parity(path: &Path, settings: &Path) -> Result<()> {
+    let below = fresh(path).geometry().clone();
+    let settings = Settings::new(path, settings, below.zone_blocks);
+    let stripes = Stripes {
+        columns: 2,
+        metadata_sets: below.zone_count / 5,
+    };
+    drop(fresh_in(path, Some(stripes)));
+    let lost = lost_zones_test(&mut || Arc::new(open(path)), &mut |set| {
+        let zones = striped::zones_of(&below, stripes, set).ok_or("no such set")?;
+        println!("set {set}: zone {} is lost", zones.start);
+        let failed = settings.turn_offline(zones.start);
+        failed.map_err(|error| format!("{error:#}"))
+    });
+    lost.map_err(anyhow::Error::msg)?;
+    println!("{}: nothing lost with a zone of each kind", path.display());
+    Ok(())
 }
 
 /// Makes a volume on a drive, or the zonefs on it, and has zones fail under it, as on the simulator.

@@ -17,7 +17,7 @@ use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 use persimmon_device::image::ImageGeometry;
 use persimmon_device::{
-    CreateOptions, DeviceError, Drive, OpenOptions, ZbdDevice, ZonedDevice, conformance,
+    CreateOptions, DeviceError, Drive, OpenOptions, Stripes, ZbdDevice, ZonedDevice, conformance,
 };
 
 #[derive(Parser)]
@@ -54,6 +54,12 @@ enum Test {
     },
     /// Zones of a volume in use that turn read-only and offline, on a null_blk
     Failing {
+        drive: PathBuf,
+        /// Its directory in configfs
+        settings: PathBuf,
+    },
+    /// Zones that a volume with parity of data loses while it is in use, on a null_blk
+    LosingZones {
         drive: PathBuf,
         /// Its directory in configfs
         settings: PathBuf,
@@ -109,6 +115,7 @@ fn run(test: &Test) -> Result<()> {
         Test::Exclusive { drive } => exclusive(drive),
         Test::Zones { drive, settings } => events::zones(drive, settings),
         Test::Failing { drive, settings } => failing::run(drive, settings),
+        Test::LosingZones { drive, settings } => failing::with_parity(drive, settings),
         Test::Pulled { drive } => events::pulled(drive),
         Test::Torn { drive } => torn::run(drive),
         Test::Load { dir, round, by } => load::run(dir, *round, *by),
@@ -130,8 +137,13 @@ fn emptying() -> CreateOptions {
 }
 
 /// The drive with all its zones empty.
-#[allow(clippy::panic)]
 fn fresh(path: &Path) -> Drive {
+    fresh_in(path, None)
+}
+
+/// The same, to be used in stripe sets.
+#[allow(clippy::panic)]
+fn fresh_in(path: &Path, stripes: Option<Stripes>) -> Drive {
     // Of an image: zoned drives have the shape they have.
     let shape = ImageGeometry {
         zone_count: 24,
@@ -140,7 +152,11 @@ fn fresh(path: &Path) -> Drive {
         max_open: Some(6),
         max_active: Some(8),
     };
-    Drive::create(path, &shape, &emptying()).unwrap_or_else(|error| panic!("{error}"))
+    let options = CreateOptions {
+        stripes,
+        ..emptying()
+    };
+    Drive::create(path, &shape, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[allow(clippy::panic)]

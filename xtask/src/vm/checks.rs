@@ -28,6 +28,8 @@ const DRIVES: &[&str] = &[
     "null:size=24M,zone=1M,capacity=1M,open=4,active=8",
     "null:size=40M,zone=1M,capacity=1M,open=6,active=8",
     "null:size=40M,zone=1M,capacity=1M,open=6,active=8",
+    // /dev/nullb6, in stripe sets: zones are lost.
+    "null:size=220M,zone=1M,capacity=1M,open=14,active=14",
     // /dev/sda: 512-byte sectors, conventional zones.
     "scsi:size=32M,zone=1M,capacity=1M,open=8,block=512,conventional=3",
 ];
@@ -111,6 +113,10 @@ const CHECKS_6_12: &[(&str, &str)] = &[
     (
         "volume-zones-that-fail",
         "drive-tests failing /dev/nullb4 /sys/kernel/config/nullb/nullb4",
+    ),
+    (
+        "parity-zones-that-are-lost",
+        "drive-tests losing-zones /dev/nullb6 /sys/kernel/config/nullb/nullb6",
     ),
     (
         "zonefs-volume-zones-that-fail",

@@ -80,6 +80,49 @@ pub fn failing_zones_test(
     Ok(lost.len())
 }
 
+/// Has one zone of a stripe set of each role go offline, on a volume made on a device in stripe sets that is empty. `open` opens it,
+/// and is called again when the last one is let go of; `lose` makes a zone of this set go offline. Nothing may be lost.
+///
+/// # Errors
+/// What is not as it should be.
+pub fn lost_zones_test(
+    open: &mut dyn FnMut() -> Arc<dyn ZonedDevice>,
+    lose: &mut dyn FnMut(ZoneId) -> Result<(), String>,
+) -> Result<(), String> {
+    format_volume(open(), 1, false)?;
+    let mut used = Used::mount(open())?;
+    used.fill()?;
+    used.step(Task::Checkpoint)?;
+    used.fill()?;
+    for role in [Role::Data, Role::Metadata, Role::Log, Role::Free] {
+        let set = used.zone(role)?;
+        lose(set)?;
+        let expected = used.mounted.observe()?;
+        used.expect_lost(&expected, &BTreeSet::new())?;
+        used.fill()?;
+        used.retire(set)?;
+        used.expect_lost(&expected, &BTreeSet::new())?;
+        // One more is lost while nobody looks.
+        let set = used.zone(role)?;
+        let expected = used.mounted.observe()?;
+        let files = used.files;
+        used.mounted.close()?;
+        lose(set)?;
+        used = Used {
+            files,
+            ..Used::mount(open())?
+        };
+        used.expect_lost(&expected, &BTreeSet::new())?;
+        used.fill()?;
+        used.retire(set)?;
+    }
+    let expected = used.mounted.observe()?;
+    used.mounted.close()?;
+    let excused = [&ZONE_STATE, &ZONE_READ_ONLY, &PAGE_COPY, &DATA_SUMMARY];
+    inspect(&*open(), &excused)?;
+    Used::mount(open())?.expect_lost(&expected, &BTreeSet::new())
+}
+
 /// A mounted volume that is worked with.
 struct Used {
     mounted: Mounted,
@@ -195,8 +238,11 @@ impl Used {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use persimmon_device::{Stripes, striped};
     use persimmon_sim::{SimConfig, SimDevice};
+
+    use super::*;
+    use crate::stripes;
 
     #[test]
     fn zones_of_the_simulator_fail() {
@@ -211,5 +257,26 @@ mod tests {
         });
         let lost = lost.unwrap();
         assert!(lost > 0, "{lost}");
+    }
+
+    #[test]
+    fn zones_of_stripe_sets_are_lost() {
+        let parity = Stripes {
+            columns: 3,
+            metadata_sets: 30,
+        };
+        for stripes in [Stripes::MIRROR, parity] {
+            let device = Arc::new(SimDevice::new(SimConfig::new(200, 256)));
+            let lost = lost_zones_test(
+                &mut || stripes::used(&device, Some(stripes), true).unwrap(),
+                &mut |set| {
+                    let zones = striped::zones_of(device.geometry(), stripes, set);
+                    let zone = zones.ok_or("no such set")?.start + u32::from(set.0 % 2 == 1);
+                    device.set_offline(ZoneId(zone));
+                    Ok(())
+                },
+            );
+            lost.unwrap();
+        }
     }
 }

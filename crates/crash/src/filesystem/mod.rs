@@ -7,7 +7,7 @@ mod mounted;
 mod observe;
 mod on_drive;
 
-pub use failing::failing_zones_test;
+pub use failing::{failing_zones_test, lost_zones_test};
 pub use growing::Growing;
 pub use mounted::Mounted;
 pub use on_drive::{Tally, Target, model_test, model_test_of};
@@ -56,7 +56,9 @@ impl System for Filesystem {
         if stripes::of_seed(device.config().seed).is_some() {
             let zones = (0..).map(ZoneId).zip(zones.unwrap_or_default());
             let written = zones.filter(|(_, info)| info.write_pointer > 0);
-            return written.map(|(zone, info)| (zone, info.write_pointer)).collect();
+            return written
+                .map(|(zone, info)| (zone, info.write_pointer))
+                .collect();
         }
         let mut mirrored = Vec::new();
         for (zone, info) in (0..).map(ZoneId).zip(zones.unwrap_or_default()) {
@@ -77,7 +79,9 @@ impl System for Filesystem {
 
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
         // Nothing but Persimmon, power cuts and failing zones has been at the device.
-        if stripes::of_seed(device.config().seed).is_some() { return Ok(()); }
+        if stripes::of_seed(device.config().seed).is_some() {
+            return Ok(());
+        }
         inspect(&*stripes::on(device, false)?, &excuses(device))
     }
 }

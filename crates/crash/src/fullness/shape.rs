@@ -72,7 +72,11 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family, by_tree: bool, striped:
             if family == Family::Split {
                 metadata_zones = rng.random_range(16..=60);
             }
-            let columns = if metadata_zones > 0 { rng.random_range(2..=5) } else { 1 };
+            let columns = if metadata_zones > 0 {
+                rng.random_range(2..=5)
+            } else {
+                1
+            };
             config.geometry.zone_count = LABEL_ZONES + 2 * metadata_zones + (columns + 1) * zones;
             let limit = active.map(|active| active * (columns + 1));
             config = config.limits(limit, limit);

@@ -16,8 +16,8 @@ use rand_chacha::ChaCha8Rng;
 use super::small::Sizes;
 use super::twin::{Block, COMPRESSIBLE_FROM, Content, EDITED_BYTES, File, Small, Twin, fill};
 use super::{Report, shape};
-use crate::stripes;
 use crate::filesystem::WorkloadClock;
+use crate::stripes;
 use persimmon_sim::SimDevice;
 use persimmon_sim::device::Sampled;
 

@@ -119,9 +119,7 @@ impl Set {
     pub(super) fn blocks(&self, rows: u32) -> u32 {
         match rows.checked_sub(1) {
             None => 0,
-            Some(behind_header) => behind_header
-                .saturating_mul(self.columns)
-                .saturating_add(1),
+            Some(behind_header) => behind_header.saturating_mul(self.columns).saturating_add(1),
         }
     }
 

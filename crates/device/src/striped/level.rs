@@ -18,6 +18,8 @@ const ROWS_AT_ONCE: u32 = 64;
 /// becomes what makes the parity right. Tells how many rows it took.
 pub(super) fn level<D: ZonedDevice>(device: &D, set: Set, zones: &[ZoneInfo]) -> Result<u32> {
     if zones.iter().any(|zone| zone.state.is_worn_out()) {
+        // It takes no more: the device is not to count the others among those that are written to.
+        finish(device, set, zones)?;
         return Ok(0);
     }
     let capacity = zones.iter().map(|zone| zone.capacity).min().unwrap_or(0);
@@ -77,8 +79,9 @@ fn ends_early<D: ZonedDevice>(
     Ok(true)
 }
 
+/// Finishes those that are written in part.
 fn finish<D: ZonedDevice>(device: &D, set: Set, zones: &[ZoneInfo]) -> Result<()> {
-    let rest = (0..).zip(zones).filter(|(_, zone)| !is_full(zone));
+    let rest = (0..).zip(zones).filter(|(_, zone)| zone.state.is_active());
     let finished = rest.map(|(column, _)| {
         device.submit(Command::Finish {
             zone: set.member(column),
@@ -124,7 +127,10 @@ fn complete<D: ZonedDevice>(
                 }
             }
         }
-        let lacks = ends.iter().enumerate().filter(|(_, written)| **written <= row);
+        let lacks = ends
+            .iter()
+            .enumerate()
+            .filter(|(_, written)| **written <= row);
         for (column, written) in lacks {
             let at = (row - (*written).max(first)) as usize * BLOCK_SIZE;
             if (column == last || row == 0)

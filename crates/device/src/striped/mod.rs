@@ -42,6 +42,13 @@ pub fn geometry_of(below: &Geometry, stripes: Stripes) -> Geometry {
     Layout::of(stripes, below.zone_count).geometry(below)
 }
 
+/// The zones of a set of a device in stripe sets, that with the parity last.
+#[must_use]
+pub fn zones_of(below: &Geometry, stripes: Stripes, set: ZoneId) -> Option<Range<u32>> {
+    let layout = Layout::of(stripes, below.zone_count);
+    layout.set(set).map(|set| set.zones())
+}
+
 /// Blocks that can be written of a set for data, of zones with so many.
 #[must_use]
 pub fn capacity_of(zone_capacity: u32, stripes: Stripes) -> u32 {
@@ -156,7 +163,9 @@ impl<D: ZonedDevice + 'static> Striped<D> {
                 zone,
                 keep_allocated,
             }),
-            Command::Finish { zone } => self.to_all(self.set(zone)?, |zone| Command::Finish { zone }),
+            Command::Finish { zone } => {
+                self.to_all(self.set(zone)?, |zone| Command::Finish { zone })
+            }
             Command::Open { zone } => Pending::ready(self.open(self.set(zone)?)),
             Command::Close { zone } => self.to_all(self.set(zone)?, |zone| Command::Close { zone }),
             command @ (Command::Record | Command::Flush) => self.below.submit(command),
@@ -243,7 +252,8 @@ impl<D: ZonedDevice + 'static> ZonedDevice for Striped<D> {
 /// What a report that begins with zone `start` says of the zones of a set.
 fn members<'r>(set: &Set, report: &'r [ZoneInfo], start: u32) -> &'r [ZoneInfo] {
     let zones = set.zones();
-    let places = zones.start.saturating_sub(start) as usize..zones.end.saturating_sub(start) as usize;
+    let places =
+        zones.start.saturating_sub(start) as usize..zones.end.saturating_sub(start) as usize;
     report.get(places).unwrap_or_default()
 }
 

@@ -103,12 +103,7 @@ pub(super) fn rows_agree<D: ZonedDevice>(
 }
 
 /// Rows of a column that could not be read: made of the others, if need be one by one, for different zones may lack different rows.
-fn instead<D: ZonedDevice>(
-    device: &D,
-    set: Set,
-    part: Part,
-    error: DeviceError,
-) -> Result<Buffer> {
+fn instead<D: ZonedDevice>(device: &D, set: Set, part: Part, error: DeviceError) -> Result<Buffer> {
     if let Ok(rebuilt) = rebuilt(device, set, part, None) {
         return Ok(rebuilt);
     }
@@ -172,12 +167,7 @@ fn rows(pending: Pending) -> Result<Buffer> {
 }
 
 /// What a column has to hold, by the others of the set; of a header the copy in one of them.
-fn rebuilt<D: ZonedDevice>(
-    device: &D,
-    set: Set,
-    part: Part,
-    copy: Option<u32>,
-) -> Result<Buffer> {
+fn rebuilt<D: ZonedDevice>(device: &D, set: Set, part: Part, copy: Option<u32>) -> Result<Buffer> {
     if part.row == 0 {
         let columns = copy.map_or(0..set.columns + 1, |copy| copy..copy + 1);
         let others = columns.filter(|column| *column != part.column);

@@ -115,7 +115,10 @@ fn write(device: &impl ZonedDevice, zone: u32, block: u32, blocks: u32) -> Resul
 #[track_caller]
 fn check(device: &impl ZonedDevice, zone: u32, block: u32, blocks: u32) {
     let read = device.read(ZoneId(zone), block, blocks).unwrap();
-    assert!(read[..] == pattern(zone, block, blocks)[..], "{zone}:{block}+{blocks}");
+    assert!(
+        read[..] == pattern(zone, block, blocks)[..],
+        "{zone}:{block}+{blocks}"
+    );
 }
 
 #[test]
@@ -150,7 +153,12 @@ fn a_mirror_keeps_the_promises_of_one_zone() {
 fn any_zone_of_a_set_may_be_lost() {
     let hurt = Hurt::of(4 + 4 * 2 + LABEL_ZONES);
     let device = Striped::new(Arc::new(hurt), PARITY, true).unwrap();
-    let capacities: Vec<u32> = device.report(0..4).unwrap().iter().map(|z| z.capacity).collect();
+    let capacities: Vec<u32> = device
+        .report(0..4)
+        .unwrap()
+        .iter()
+        .map(|z| z.capacity)
+        .collect();
     assert_eq!(capacities, [40, 40, 118, 118]);
     write(&device, 0, 0, 9).unwrap();
     write(&device, 2, 0, 1).unwrap();
@@ -168,7 +176,12 @@ fn any_zone_of_a_set_may_be_lost() {
                 check(&device, zone, block, blocks);
             }
         }
-        let states: Vec<ZoneState> = device.report(0..4).unwrap().iter().map(|z| z.state).collect();
+        let states: Vec<ZoneState> = device
+            .report(0..4)
+            .unwrap()
+            .iter()
+            .map(|z| z.state)
+            .collect();
         let of = |set: usize, zones: Range<u32>, state| {
             let state = match lost {
                 Some(lost) if zones.contains(&lost) => ZoneState::ReadOnly,
@@ -225,7 +238,13 @@ fn what_a_crash_left_uneven_is_evened() {
             for row in 11..11 + rows {
                 let data = vec![pattern(77 + column, row, 1)];
                 let zone = ZoneId(4 + column);
-                below.run(Command::Write { zone, block: row, data }).unwrap();
+                below
+                    .run(Command::Write {
+                        zone,
+                        block: row,
+                        data,
+                    })
+                    .unwrap();
             }
         }
         let evened = Striped::new(below, PARITY, false).unwrap();

@@ -431,7 +431,11 @@ fn check_zone_size(capacities: ZoneCapacities) -> Result<()> {
 fn data_usable(capacity: u32, row_blocks: u32) -> u64 {
     let (capacity, row) = (u64::from(capacity), u64::from(row_blocks));
     let summaries = (capacity / 384).max(1) * row;
-    let filled_up = if row > 1 { capacity / FILLED_UP_SHARE } else { 0 };
+    let filled_up = if row > 1 {
+        capacity / FILLED_UP_SHARE
+    } else {
+        0
+    };
     capacity.saturating_sub(1 + summaries + filled_up)
 }
 

@@ -176,6 +176,10 @@ impl Zones {
         if let Some(partner) = self.pairs.partner(zone) {
             let _ = media.finish_one(partner);
         }
+        // Nor do the other zones of a stripe set.
+        if media.geometry().stripes.is_some() {
+            let _ = media.finish_one(zone);
+        }
         self.returned.notify_all();
     }
 
