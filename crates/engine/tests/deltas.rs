@@ -10,12 +10,12 @@ use common::content::{
     check_counts, check_stored, clone, edit, extents, large_zones, open, open_with, read, text,
     write,
 };
-use common::{NOW, create, fresh, noise};
+use common::{NOW, create, fresh, noise, unlink};
 use persimmon_device::ZonedDevice;
-use persimmon_engine::{CloneRange, CloneWhen, Deltas, Error, Intent, Options, Task, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, Deltas, Options, Task, Volume};
 use persimmon_format::delta::{self, is_delta};
 use persimmon_format::extent::Extent;
-use persimmon_format::{Compression, Ino, Key, SubvolumeId};
+use persimmon_format::{Compression, Ino, SubvolumeId};
 use persimmon_sim::SimDevice;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -377,15 +377,7 @@ fn a_file_that_is_freed_leaves_no_deltas() {
         }
         let deltas = || deltas(&volume).len();
         assert_eq!(deltas(), deltas_before + 1);
-        volume
-            .update::<_, Error>(Intent::Shrink, |tx| {
-                let mut inode = tx.inode(ino)?.unwrap();
-                inode.nlink = 0;
-                tx.put_inode(ino, &inode);
-                tx.put(Key::orphan(ino), Vec::new());
-                Ok(())
-            })
-            .unwrap();
+        unlink(&volume, &[ino]);
         volume.reclaim(&[ino]).unwrap();
         assert_eq!(deltas(), deltas_before);
         check_stored(&volume);
