@@ -156,7 +156,7 @@ impl FileData {
             self.commit_file(range.from)?;
             self.commit_file(range.to)?;
             let (of_target, staged) = target.exclude_write_back();
-            let (dirty, size) = (staged.dirty_blocks(), staged.size.unwrap_or(0));
+            let (dirty, size) = (staged.dirty_blocks(), staged.loaded_size());
             drop(staged);
             let (of_source, dirty_source) = if one {
                 (None, 0)
@@ -199,7 +199,7 @@ impl FileData {
         let mut cloned = Cloned::NOTHING;
         let ended = self.clone_steps(range, len, (now, ctime), &mut cloned);
         let mut staged = file.lock();
-        let size = staged.size.unwrap_or(0);
+        let size = staged.loaded_size();
         let size = size.max(range.to_offset + cloned.bytes);
         if cloned.bytes > 0 {
             staged.size = Some(size);
