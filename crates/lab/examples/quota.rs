@@ -11,7 +11,7 @@ use persimmon_engine::{FormatOptions, NewLimits, Options, Quotas, Volume};
 use persimmon_format::inode::Timestamp;
 use persimmon_format::quota::{Owner, OwnerKind};
 use persimmon_sim::{SimConfig, SimDevice};
-use persimmon_vfs::{Caller, Clock, Handle, Ino, OpenFlags, ROOT, Vfs, WriteFlags};
+use persimmon_vfs::{Caller, Clock, Ino, OpenFlags, ROOT, Vfs, WriteFlags};
 
 /// Operations of the shorter run.
 const COUNT: u64 = 4000;
