@@ -368,6 +368,9 @@ typedef void (*persimmon_quota_visit)(void *data,
                                       uint32_t id,
                                       const struct persimmon_quota *quota);
 
+// Told of something that the volume cannot have of what is received: where, what, and `data` as it was given.
+typedef void (*persimmon_warning_visit)(void *data, const char *path, const char *what);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -886,6 +889,40 @@ int persimmon_read_finish(struct persimmon_read *read,
 // # Safety
 // `read` is NULL, or under way and not used any more.
 void persimmon_read_abort(struct persimmon_read *read);
+
+// Writes the stream of a read-only snapshot to a file descriptor: a file, a pipe, a socket. With `from` other than NULL, of what it has
+// other than that snapshot, which the receiver has. With `token` other than NULL it goes on where a receiver is
+// (`persimmon_resume_token`). Where this fails the stream has no end record, and no receiver takes it for whole.
+//
+// # Safety
+// `fs` is a handle; `name` is a string, `from` and `token` are strings or NULL; `fd` stays open during the call.
+int persimmon_send_snapshot(const struct persimmon_fs *fs,
+                            const char *name,
+                            const char *from,
+                            const char *token,
+                            int fd);
+
+// Brings the stream of a snapshot, read from a file descriptor, into the root of the volume: a full one into an empty volume, one of what
+// differs into one that has what it differs from. Where what comes cannot be there as it was, `warn`, which may be NULL, is called. No
+// snapshot is taken: one keeps what was received, while the next stream comes. `ENODATA`: the stream was cut; `persimmon_resume_token`
+// tells how to go on. `EINVAL`: it was altered, or does not belong here.
+//
+// # Safety
+// `fs` is a handle; `fd` stays open during the call; `warn` may be called with `data`, and does not keep what it is told.
+int persimmon_receive_snapshot(const struct persimmon_fs *fs,
+                               int fd,
+                               persimmon_warning_visit warn,
+                               void *data);
+
+// What a sender needs to go on with a stream that was cut: text, without a zero byte at its end. `ENOENT`: nothing was begun here that is
+// not done. `ERANGE`: the buffer is shorter than `length`, which is told.
+//
+// # Safety
+// `fs` is a handle; `buffer` has `buffer_bytes`; `length` is a place for the answer.
+int persimmon_resume_token(const struct persimmon_fs *fs,
+                           uint8_t *buffer,
+                           size_t buffer_bytes,
+                           size_t *length);
 
 // Version of the library that the program runs with, which may be newer than its header: 65536 times the major version, plus the minor one.
 uint32_t persimmon_version(void);

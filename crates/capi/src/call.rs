@@ -23,6 +23,11 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     #[cold]
+    pub(crate) fn new(errno: c_int, message: String) -> Failure {
+        Failure { errno, message }
+    }
+
+    #[cold]
     pub(crate) fn invalid(message: impl Into<String>) -> Failure {
         Failure {
             errno: libc::EINVAL,

@@ -28,6 +28,7 @@ mod maintenance;
 mod names;
 mod quota;
 mod read;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -42,4 +43,5 @@ pub use maintenance::*;
 pub use names::*;
 pub use quota::*;
 pub use read::*;
+pub use streams::*;
 pub use types::*;

@@ -248,20 +248,24 @@ pub(crate) unsafe fn fetch(
     ask: impl FnOnce(&Filesystem, &Path) -> Result<Vec<u8>>,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe {
-        by_path(fs, path, |fs, path| {
-            let (buffer, length) = (bytes_mut(room.buffer, room.bytes)?, answer(room.length)?);
-            let value = ask(fs, path)?;
-            length.write(value.len());
-            for (to, from) in buffer.iter_mut().zip(&value) {
-                *to = *from;
-            }
-            if value.len() <= buffer.len() {
-                Ok(())
-            } else {
-                Err(Failure::too_short(value.len()))
-            }
-        })
+    unsafe { by_path(fs, path, |fs, path| fill(&room, &ask(fs, path)?)) }
+}
+
+/// Writes what fits of bytes to a buffer, and tells their whole length: `ERANGE` where it is longer.
+///
+/// # Safety
+/// The room's `buffer` has its `bytes`, and its `length` is a place for the answer.
+pub(crate) unsafe fn fill(room: &Room, value: &[u8]) -> Result<()> {
+    // SAFETY: as the caller promises.
+    let (buffer, length) = unsafe { (bytes_mut(room.buffer, room.bytes)?, answer(room.length)?) };
+    length.write(value.len());
+    for (to, from) in buffer.iter_mut().zip(value) {
+        *to = *from;
+    }
+    if value.len() <= buffer.len() {
+        Ok(())
+    } else {
+        Err(Failure::too_short(value.len()))
     }
 }
 

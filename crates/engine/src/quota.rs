@@ -8,6 +8,7 @@ use persimmon_format::inode::Inode;
 use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind, Quota, QuotaState, Usage};
 use persimmon_format::{Ino, Key, KeyKind};
 use persimmon_sync::Arc;
+use persimmon_sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 use crate::history::History;
@@ -43,7 +44,7 @@ pub struct OwnerQuota {
     pub inodes: Limit,
     /// When the soft limit of bytes becomes a hard one, seconds since 1970, if more than it is taken.
     pub bytes_grace_end: Option<i64>,
-    /// The same of inodes.
+    /// When the soft limit of inodes becomes a hard one, if more than it is taken.
     pub inodes_grace_end: Option<i64>,
 }
 
@@ -111,9 +112,19 @@ impl Quotas {
             reclaimer: Arc::clone(reclaimer),
             history: Arc::clone(history),
         };
-        let is_on = quotas.state().counting != Counting::Off;
-        quotas.space.quota.turn(is_on);
+        quotas.space.quota.turn(quotas.is_on());
+        quotas.note_if_on();
         quotas
+    }
+
+    fn is_on(&self) -> bool {
+        self.state().counting != Counting::Off
+    }
+
+    /// Tells transactions how much changes with an inode.
+    fn note_if_on(&self) {
+        let counts = &self.store.tuned.counts_owners;
+        counts.store(self.is_on(), Ordering::Relaxed);
     }
 
     /// What is counted.
@@ -176,16 +187,22 @@ impl Quotas {
         if !self.has_feature() {
             return Err(Error::QuotaOff);
         }
-        self.history.update(Intent::Shrink, |tx| {
+        // Before it is on.
+        self.store
+            .tuned
+            .counts_owners
+            .store(true, Ordering::Relaxed);
+        let changed = self.history.update(Intent::Shrink, |tx| {
             let before = tx.find(|meta| Ok(meta.quota))?;
             let after = change(before);
             if before != after {
                 tx.put(QuotaState::KEY, after.encode());
             }
             Ok::<_, Error>(())
-        })?;
+        });
+        self.note_if_on();
         self.store.activity.note();
-        Ok(())
+        changed
     }
 
     /// Counts some of the inodes that were there when the count began. False if there is nothing left to count.

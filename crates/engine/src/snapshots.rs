@@ -2,7 +2,7 @@
 //! a record at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{SHARED, Timestamp};
@@ -22,8 +22,12 @@ use crate::store::{Store, Walked};
 
 /// Items of all kinds that are under an inode.
 const ALL_ITEMS: (Place, Place) = ((KeyKind::INODE, 0), (KeyKind::REFERENCES, 0));
+/// Entries of what a version changed that are looked at in one hold of the metadata lock.
+const ENTRIES_MAX: usize = 1024;
 /// Looks that begin anew because snapshots come and go.
 const LOOKS_MAX: u32 = 16;
+
+type Subvolumes = BTreeMap<SubvolumeId, Subvolume>;
 
 /// See the module.
 pub(crate) struct Snapshots {
@@ -84,26 +88,25 @@ impl Snapshots {
         found.filter(|_| id != SubvolumeId::MAIN).cloned()
     }
 
+    fn check_feature(&self) -> Result<()> {
+        match self.store.has_snapshots() {
+            true => Ok(()),
+            false => Err(Error::NoSnapshots),
+        }
+    }
+
     /// Changes the table.
     fn edit<R>(
         &self,
         intent: Intent,
         change: impl Fn(&mut Edit, &Transaction<'_>) -> Result<R>,
     ) -> Result<R> {
-        if !self.store.has_snapshots() {
-            return Err(Error::NoSnapshots);
-        }
+        self.check_feature()?;
         let result = self.history.update(intent, |tx| {
             let mut edit = tx.find(|meta| Ok(meta.versions.edit()))?;
             let result = change(&mut edit, tx)?;
             edit.tidy();
-            let changed = tx.find(|meta| Ok(meta.versions.differences(&edit)))?;
-            for (key, value) in changed {
-                match value {
-                    Some(value) => tx.put(key, value),
-                    None => tx.delete(key),
-                }
-            }
+            put_differences(tx, &edit)?;
             let quota = tx.find(|meta| Ok(meta.quota))?;
             if edit.main_differs && quota.counting != Counting::Off {
                 tx.put(QuotaState::KEY, quota.anew().encode());
@@ -122,30 +125,27 @@ impl Snapshots {
         (name, is_read_only): (&[u8], bool),
         now: Timestamp,
     ) -> Result<()> {
-        self.edit(Intent::Grow, |edit, tx| {
-            check_name(edit, name)?;
-            let origin = edit.subvolumes.get(&of).ok_or(Error::NoSuchSnapshot)?;
-            let (taken, is_origin_read_only) = (origin.version, origin.is_read_only);
-            let first_ino = tx.next_ino();
-            if !is_origin_read_only {
-                let next = edit.add_below(taken, first_ino)?;
-                show(edit, of, next)?;
-            }
-            let version = if is_read_only {
-                taken
-            } else {
-                edit.add_below(taken, first_ino)?
-            };
+        self.check_feature()?;
+        self.history.update::<_, Error>(Intent::Grow, |tx| {
             let snapshot = Subvolume {
-                version,
+                // The origin's.
+                version: VersionId(0),
                 is_read_only,
                 origin: of,
                 created: now,
                 name: name.to_vec(),
             };
-            edit.subvolumes.insert(id, snapshot);
+            let first_ino = tx.next_ino();
+            let items = tx.find(|meta| {
+                check_name(meta.versions.subvolumes(), name)?;
+                meta.versions.with_snapshot(id, snapshot.clone(), first_ino)
+            })?;
+            items
+                .into_iter()
+                .for_each(|(key, value)| tx.put(key, value));
             Ok(())
         })?;
+        self.store.activity.note();
         *self.last_given.lock() = Some(id);
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Snapshots {
             if known.ok_or(Error::NoSuchSnapshot)?.name == name {
                 return Ok(());
             }
-            check_name(edit, name)?;
+            check_name(&edit.subvolumes, name)?;
             if let Some(snapshot) = edit.subvolumes.get_mut(&id) {
                 snapshot.name = name.to_vec();
             }
@@ -195,8 +195,8 @@ impl Snapshots {
                     created: now,
                     name: name.to_vec(),
                 };
-                check_name(edit, name)?;
-                let id = free_id(edit, None)?;
+                check_name(&edit.subvolumes, name)?;
+                let id = free_id(&edit.subvolumes, None)?;
                 edit.subvolumes.insert(id, kept);
             }
             let next = edit.add_below(target, first_ino)?;
@@ -260,7 +260,7 @@ impl Snapshots {
     /// The number that the next snapshot gets. Only who takes it one at a time may ask.
     pub(crate) fn next_id(&self) -> Result<SubvolumeId> {
         let last = *self.last_given.lock();
-        free_id(&self.store.meta().versions.edit(), last)
+        free_id(self.store.meta().versions.subvolumes(), last)
     }
 
     /// What is settled, from where it was left, or anew.
@@ -300,7 +300,7 @@ impl Snapshots {
                 let mut found = None;
                 view.scan_stored((from, Bound::Included(end)), |key, _| {
                     found = (key <= end).then_some(key);
-                    Ok(std::ops::ControlFlow::Break(()))
+                    Ok(ControlFlow::Break(()))
                 })?;
                 if let Some(entry) = found {
                     let known = view.find(|meta| changes::known(meta, &entry))?;
@@ -437,14 +437,86 @@ impl Snapshots {
             } else if let Some(version) = edit.versions.get_mut(&settling.number) {
                 version.is_unsettled = false;
             }
-            for (key, value) in tx.find(|meta| Ok(meta.versions.differences(&edit)))? {
-                match value {
-                    Some(value) => tx.put(key, value),
-                    None => tx.delete(key),
-                }
-            }
-            Ok(())
+            put_differences(tx, &edit)
         })
+    }
+
+    /// The first inodes behind one that may differ between two subvolumes, by number, at most so many.
+    pub(crate) fn some_changes(
+        &self,
+        (from, to): (SubvolumeId, SubvolumeId),
+        after: Ino,
+        max: usize,
+    ) -> Result<Vec<Ino>> {
+        self.of_one_table(|| {
+            let mut inos = BTreeSet::new();
+            for number in self.versions_apart(from, to)? {
+                inos.extend(self.some_entries(number, after, max)?);
+                self.some_made(number, after, max, |ino| {
+                    inos.insert(ino);
+                })?;
+            }
+            Ok(inos.into_iter().take(max).collect())
+        })
+    }
+
+    /// The versions in which two subvolumes differ, in the order and as often as they are to be looked at. What is settled meanwhile goes from
+    /// one key to another, once: two looks see it at one of them.
+    fn versions_apart(&self, from: SubvolumeId, to: SubvolumeId) -> Result<Vec<VersionId>> {
+        let meta = self.store.meta();
+        let mut apart = meta.versions.apart(from, to)?;
+        if meta.versions.unsettled().is_some() {
+            apart.extend_from_within(..);
+        }
+        Ok(apart)
+    }
+
+    /// The first inodes behind one that a version, and each of those that it absorbed, is known to have changed, at most so many of each.
+    fn some_entries(&self, number: VersionId, after: Ino, max: usize) -> Result<Vec<Ino>> {
+        let owned = self.store.view::<_, Error>(|view| {
+            view.find(|meta| {
+                let at = meta.versions.at_version(Key::GLOBAL, number)?;
+                Ok(at.scope.owned().to_vec())
+            })
+        })?;
+        let first_behind = Ino(after.0.saturating_add(1));
+        let mut inos = Vec::new();
+        for (first, last) in owned {
+            let end = Key::changes(VersionId(last), Ino(u64::MAX));
+            let mut next = Some((Key::changes(VersionId(first), first_behind), 0));
+            while let Some((start, before)) = next {
+                let most = (max - before).min(ENTRIES_MAX);
+                let (found, behind) = self.store.view::<_, Error>(|view| {
+                    let (mut found, mut behind) = (Vec::new(), None);
+                    let range = (Bound::Included(start), Bound::Included(end));
+                    view.scan_stored(range, |key, _| {
+                        if key > end {
+                            return Ok(ControlFlow::Break(()));
+                        }
+                        if key.ino != start.ino || found.len() == most {
+                            behind = Some(key);
+                            return Ok(ControlFlow::Break(()));
+                        }
+                        found.push(Ino(key.item));
+                        Ok(ControlFlow::Continue(()))
+                    })?;
+                    Ok((found, behind))
+                })?;
+                let count = before + found.len();
+                inos.extend(found);
+                next = behind.map(|key| match key.ino == start.ino {
+                    true if count < max => (key, count),
+                    // The next version that has any is found from here.
+                    true => (
+                        Key::new(Ino(start.ino.0 + 1), KeyKind::CHANGES, first_behind.0),
+                        0,
+                    ),
+                    false => (Key::new(key.ino, KeyKind::CHANGES, first_behind.0), 0),
+                });
+                next = next.filter(|(key, _)| *key <= end);
+            }
+        }
+        Ok(inos)
     }
 
     /// Inodes that may differ between two subvolumes, by number.
@@ -467,15 +539,7 @@ impl Snapshots {
 
     fn parts_in_table(&self, from: SubvolumeId, to: SubvolumeId) -> Result<BTreeMap<Ino, Changes>> {
         let mut parts: BTreeMap<Ino, Changes> = BTreeMap::new();
-        let (apart, is_settled) = {
-            let meta = self.store.meta();
-            let apart = meta.versions.apart(from, to)?;
-            (apart, meta.versions.unsettled().is_none())
-        };
-        // What is settled meanwhile goes from one key to another, once: two looks see it at one of them.
-        let looks = if is_settled { 1 } else { 2 };
-        let each = (0..looks).flat_map(|_| &apart);
-        for number in each.copied() {
+        for number in self.versions_apart(from, to)? {
             let mut from = Bound::Unbounded;
             while let Some((entry, known)) = self.next_changes(number, from)? {
                 if entry.item != 0 {
@@ -495,19 +559,33 @@ impl Snapshots {
     }
 
     /// Inodes that were made in a version.
-    fn each_made(&self, number: VersionId, mut visit: impl FnMut(Ino)) -> Result<()> {
+    fn each_made(&self, number: VersionId, visit: impl FnMut(Ino)) -> Result<()> {
+        self.some_made(number, Ino(0), usize::MAX, visit)
+    }
+
+    /// The first of them behind one, so many and a few more.
+    fn some_made(
+        &self,
+        number: VersionId,
+        after: Ino,
+        max: usize,
+        mut visit: impl FnMut(Ino),
+    ) -> Result<()> {
         let at = self.store.meta().versions.at_version(Key::GLOBAL, number)?;
-        let mut from = Bound::Included(Key::inode(Ino(at.scope.first_ino)));
+        let first = at.scope.first_ino.max(after.0.saturating_add(1));
+        let mut from = Bound::Included(Key::inode(Ino(first)));
         let end = Key::new(Ino(Ino::END), KeyKind(0), 0);
+        let mut left = max;
         loop {
             let (found, last) = self.store.look(Walked::Stored, from, &(..end), |key, _| {
                 let made = key.kind == KeyKind::INODE && at.scope.owns(key.version);
                 made.then_some(key.ino)
             })?;
+            left = left.saturating_sub(found.len());
             found.into_iter().for_each(&mut visit);
             match last {
-                Some(key) => from = Bound::Excluded(key),
-                None => return Ok(()),
+                Some(key) if left > 0 => from = Bound::Excluded(key),
+                _ => return Ok(()),
             }
         }
     }
@@ -599,21 +677,32 @@ fn show(edit: &mut Edit, id: SubvolumeId, version: VersionId) -> Result<()> {
 }
 
 /// A number for a snapshot: the first free one behind the one that was given last, and from the beginning again behind the largest.
-fn free_id(edit: &Edit, last: Option<SubvolumeId>) -> Result<SubvolumeId> {
-    let largest = edit.subvolumes.keys().next_back().map_or(0, |id| id.0);
+fn free_id(all: &Subvolumes, last: Option<SubvolumeId>) -> Result<SubvolumeId> {
+    let largest = all.keys().next_back().map_or(0, |id| id.0);
     let last = last.map_or(largest, |last| last.0);
     let mut ids = (last + 1..SubvolumeId::NONE.0).chain(1..=last);
-    ids.find(|id| !edit.subvolumes.contains_key(&SubvolumeId(*id)))
+    ids.find(|id| !all.contains_key(&SubvolumeId(*id)))
         .map(SubvolumeId)
-        .ok_or(Error::TooManySnapshots(edit.subvolumes.len() - 1))
+        .ok_or_else(|| Error::TooManySnapshots(all.len() - 1))
 }
 
-fn check_name(edit: &Edit, name: &[u8]) -> Result<()> {
+fn check_name(all: &Subvolumes, name: &[u8]) -> Result<()> {
     if !is_snapshot_name(name) {
         return Err(Error::SnapshotName);
     }
-    if edit.subvolumes.values().any(|other| other.name == name) {
+    if all.values().any(|other| other.name == name) {
         return Err(Error::SnapshotExists);
+    }
+    Ok(())
+}
+
+/// Puts what an edited table has other than the one that is there.
+fn put_differences(tx: &mut Transaction<'_>, edit: &Edit) -> Result<()> {
+    for (key, value) in tx.find(|meta| Ok(meta.versions.differences(edit)))? {
+        match value {
+            Some(value) => tx.put(key, value),
+            None => tx.delete(key),
+        }
     }
     Ok(())
 }

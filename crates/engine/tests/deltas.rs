@@ -10,12 +10,12 @@ use common::content::{
     check_counts, check_stored, clone, edit, extents, large_zones, open, open_with, read, text,
     write,
 };
-use common::{NOW, create, fresh, noise};
+use common::{NOW, create, fresh, noise, unlink};
 use persimmon_device::ZonedDevice;
-use persimmon_engine::{Deltas, Error, Intent, Options, Task, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, Deltas, Options, Task, Volume};
 use persimmon_format::delta::{self, is_delta};
 use persimmon_format::extent::Extent;
-use persimmon_format::{Compression, Ino, Key, SubvolumeId};
+use persimmon_format::{Compression, Ino, SubvolumeId};
 use persimmon_sim::SimDevice;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -123,12 +123,16 @@ fn a_clone_has_what_the_file_has() {
     change(&volume, ino, &mut content, 21 * BLOCK);
     let other = create(&volume).unwrap();
     let cloned = clone(&volume, (ino, 0), (other, 0), content.len());
-    assert_eq!(cloned, 20 * BLOCK);
-    assert!(read(&volume, other, 0, cloned) == content[..cloned]);
+    assert_eq!(cloned, content.len());
+    assert_eq!(blocks_of(&deltas(&volume)), [20, 21, 20, 21]);
+    assert!(read(&volume, other, 0, cloned) == content);
+    check_counts(&volume);
     // What is shared may have deltas, in one of the files.
+    let before = content.clone();
     change(&volume, ino, &mut content, 5 * BLOCK);
-    assert_eq!(blocks_of(&deltas(&volume)), [5, 20, 21]);
-    assert!(read(&volume, other, 5 * BLOCK, 10) != content[5 * BLOCK..5 * BLOCK + 10]);
+    assert_eq!(blocks_of(&deltas(&volume)), [5, 20, 21, 20, 21]);
+    assert!(read(&volume, other, 0, before.len()) == before);
+    volume.truncate(other, 0, NOW).unwrap();
     assert!(read(&volume, ino, 0, content.len()) == content);
     // And a target loses them.
     let target = clone(&volume, (ino, 30 * BLOCK), (ino, 4 * BLOCK), 2 * BLOCK);
@@ -137,6 +141,108 @@ fn a_clone_has_what_the_file_has() {
     assert_eq!(blocks_of(&deltas(&volume)), [20, 21]);
     assert!(read(&volume, ino, 0, content.len()) == content);
     check_counts(&volume);
+}
+
+/// Deltas that are packed are put for the other file too, and a replay finds them there.
+#[test]
+fn a_clone_of_packed_deltas_is_replayed() {
+    let (device, volume, ino, mut content) = volume();
+    for block in [0, 7, 8, 50, 99] {
+        change(&volume, ino, &mut content, block * BLOCK + 9);
+    }
+    volume.step(Task::Checkpoint).unwrap();
+    let is_packed = |(_, _, extent): &(Ino, u64, Extent)| matches!(extent, Extent::Packed(_));
+    assert!(deltas(&volume).iter().all(is_packed));
+    let other = create(&volume).unwrap();
+    let at = 3 * BLOCK;
+    assert_eq!(
+        clone(&volume, (ino, 0), (other, at), content.len()),
+        content.len()
+    );
+    let check = |volume: &Volume| {
+        assert_eq!(
+            blocks_of(&deltas(volume)),
+            [0, 7, 8, 50, 99, 3, 10, 11, 53, 102]
+        );
+        assert!(read(volume, ino, 0, content.len()) == content);
+        assert!(read(volume, other, at, content.len()) == content);
+        check_counts(volume);
+    };
+    check(&volume);
+    volume.sync().unwrap();
+    drop(volume);
+    check(&open(&device, Compression::None));
+}
+
+/// More deltas than one record gives.
+#[test]
+fn a_clone_of_many_deltas_is_whole() {
+    let (_device, volume, ino, mut content) = volume();
+    for block in 0..90 {
+        change(&volume, ino, &mut content, block * BLOCK + 9);
+    }
+    let other = create(&volume).unwrap();
+    assert_eq!(
+        clone(&volume, (ino, 0), (other, 0), content.len()),
+        content.len()
+    );
+    assert_eq!(deltas(&volume).len(), 180);
+    assert!(read(&volume, other, 0, content.len()) == content);
+    check_counts(&volume);
+}
+
+/// The file whose block has no delta gives it; where both have one, what is stored is shared and the delta goes with it.
+#[test]
+fn equal_blocks_with_deltas_become_one() {
+    let (device, volume, one, mut content) = volume();
+    let two = create(&volume).unwrap();
+    write(&volume, two, 0, &content);
+    volume.sync().unwrap();
+    let mut twin = content.clone();
+    for at in [5 * BLOCK, 30 * BLOCK + 7, 31 * BLOCK] {
+        change(&volume, one, &mut content, at);
+    }
+    for at in [30 * BLOCK + 7, 60 * BLOCK] {
+        change(&volume, two, &mut twin, at);
+    }
+    // As new blocks, not as deltas to what was there.
+    for block in [5, 31] {
+        let bytes = &content[block * BLOCK..][..BLOCK];
+        write(&volume, two, block * BLOCK, bytes);
+        twin[block * BLOCK..][..BLOCK].copy_from_slice(bytes);
+    }
+    volume.sync().unwrap();
+    change(&volume, one, &mut content, 60 * BLOCK);
+    volume.sync().unwrap();
+    assert_eq!(blocks_of(&deltas(&volume)), [5, 30, 31, 60, 30, 60]);
+    let when = CloneWhen::Equal { least: 0 };
+    let range = CloneRange {
+        from: one,
+        from_offset: 0,
+        to: two,
+        to_offset: 0,
+        len: content.len() as u64,
+        when,
+    };
+    let cloned = volume.clone_range(&range, NOW).unwrap();
+    assert_eq!((cloned.bytes, cloned.shared), (range.len, range.len));
+    // Those that one of both had as a delta are shared as they are.
+    assert_eq!(blocks_of(&deltas(&volume)), [30, 60, 30, 60]);
+    let check = |volume: &Volume| {
+        for ino in [one, two] {
+            assert!(read(volume, ino, 0, content.len()) == content);
+        }
+        check_counts(volume);
+    };
+    check(&volume);
+    // Blocks in one place whose deltas differ are not taken for equal.
+    change(&volume, two, &mut twin, 70 * BLOCK);
+    let cloned = volume.clone_range(&range, NOW).unwrap();
+    assert_eq!(cloned.bytes, 70 * BLOCK as u64);
+    change(&volume, two, &mut twin, 70 * BLOCK);
+    volume.sync().unwrap();
+    drop(volume);
+    check(&open(&device, Compression::None));
 }
 
 /// Only blocks whose content is in memory: those that were synced lately.
@@ -271,15 +377,7 @@ fn a_file_that_is_freed_leaves_no_deltas() {
         }
         let deltas = || deltas(&volume).len();
         assert_eq!(deltas(), deltas_before + 1);
-        volume
-            .update::<_, Error>(Intent::Shrink, |tx| {
-                let mut inode = tx.inode(ino)?.unwrap();
-                inode.nlink = 0;
-                tx.put_inode(ino, &inode);
-                tx.put(Key::orphan(ino), Vec::new());
-                Ok(())
-            })
-            .unwrap();
+        unlink(&volume, &[ino]);
         volume.reclaim(&[ino]).unwrap();
         assert_eq!(deltas(), deltas_before);
         check_stored(&volume);

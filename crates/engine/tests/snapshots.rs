@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::content::{
     check_counts, check_stored, clone, edit, large_zones, open, open_with, read, text, write,
 };
-use common::{NOW, create, fresh, noise};
+use common::{NOW, create, fresh, noise, unlink};
 use persimmon_engine::{Deltas, Error, Intent, Progress, Task, Volume};
 use persimmon_format::inode::Inode;
 use persimmon_format::table::Role;
@@ -106,6 +106,53 @@ fn a_snapshot_stays_as_it_was() {
     }
 }
 
+/// Some at a time they are the same as all together, also where versions absorbed others.
+#[test]
+fn changes_come_in_pieces() {
+    let volume = open(&fresh(large_zones()), Compression::None);
+    let snapshots = volume.snapshots();
+    let mut rng = StdRng::seed_from_u64(4);
+    let mut files: Vec<Ino> = (0..40).map(|_| create(&volume).unwrap()).collect();
+    let mut ids = Vec::new();
+    for round in 0..6 {
+        for _ in 0..12 {
+            let ino = files[rng.random_range(0..files.len())];
+            write(&volume, ino, rng.random_range(0..20) * BLOCK, b"changed");
+            if rng.random_range(0..4) == 0 {
+                files.push(create(&volume).unwrap());
+            }
+        }
+        let name = format!("{round}");
+        ids.push(snapshots.take(MAIN, name.as_bytes(), true, NOW).unwrap());
+    }
+    for deleted in [None, Some(ids[2]), Some(ids[3])] {
+        if let Some(id) = deleted {
+            snapshots.delete(id).unwrap();
+        }
+        for is_settled in [false, true] {
+            if is_settled {
+                settle(&volume);
+            }
+            for (from, to) in [(ids[0], MAIN), (ids[1], ids[5]), (ids[4], ids[0])] {
+                let all = snapshots.changes(from, to).unwrap();
+                assert!(all.len() > 15);
+                for max in [1, 3, 7, 1000] {
+                    let (mut pieces, mut after) = (Vec::<Ino>::new(), Ino(0));
+                    loop {
+                        let some = snapshots.some_changes((from, to), after, max).unwrap();
+                        pieces.extend(&some);
+                        match some.last() {
+                            Some(last) if some.len() == max => after = *last,
+                            _ => break,
+                        }
+                    }
+                    assert_eq!(pieces, all, "{max} at a time");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn names_are_checked() {
     let volume = open(&fresh(large_zones()), Compression::None);
@@ -159,15 +206,7 @@ fn an_inode_that_is_deleted_lives_on_in_the_snapshot() {
     let one = volume.snapshots().take(MAIN, b"one", true, NOW).unwrap();
     write(&volume, ino, 0, &noise(4, 10 * BLOCK));
     let two = volume.snapshots().take(MAIN, b"two", true, NOW).unwrap();
-    volume
-        .update::<_, Error>(Intent::Shrink, |tx| {
-            let mut inode = tx.inode(ino)?.unwrap();
-            inode.nlink = 0;
-            tx.put_inode(ino, &inode);
-            tx.put(Key::orphan(ino), Vec::new());
-            Ok(())
-        })
-        .unwrap();
+    unlink(&volume, &[ino]);
     assert_eq!(volume.orphans().unwrap(), [ino]);
     volume.reclaim(&[ino]).unwrap();
     assert!(volume.orphans().unwrap().is_empty());
@@ -222,17 +261,7 @@ fn long_files_are_freed_one_after_the_other() {
             volume.sync().unwrap();
             id
         });
-        volume
-            .update::<_, Error>(Intent::Shrink, |tx| {
-                for ino in &long {
-                    let mut inode = tx.inode(*ino)?.unwrap();
-                    inode.nlink = 0;
-                    tx.put_inode(*ino, &inode);
-                    tx.put(Key::orphan(*ino), Vec::new());
-                }
-                Ok(())
-            })
-            .unwrap();
+        unlink(&volume, &long);
         volume.reclaim(&long).unwrap();
         assert!(volume.orphans().unwrap().is_empty());
         assert_eq!(valid_blocks(&volume), if with_snapshot { 2100 } else { 0 });
@@ -364,15 +393,7 @@ fn fill_and_delete(seed: u64, shape: SimConfig, compression: Compression) {
     }
     assert!(refused > 0);
     for ino in &files {
-        volume
-            .update::<_, Error>(Intent::Shrink, |tx| {
-                let mut inode = tx.inode(*ino)?.unwrap();
-                inode.nlink = 0;
-                tx.put_inode(*ino, &inode);
-                tx.put(Key::orphan(*ino), Vec::new());
-                Ok(())
-            })
-            .unwrap();
+        unlink(&volume, &[*ino]);
         volume.reclaim(&[*ino]).unwrap();
         background(&volume);
     }
@@ -548,15 +569,7 @@ impl Twin {
                 let id = self.any(true);
                 let Some(ino) = self.any_file(id) else { return };
                 let there = ino.of(id);
-                volume
-                    .update::<_, Error>(Intent::Shrink, |tx| {
-                        let mut inode = tx.inode(there)?.unwrap();
-                        inode.nlink = 0;
-                        tx.put_inode(there, &inode);
-                        tx.put(Key::orphan(there), Vec::new());
-                        Ok(())
-                    })
-                    .unwrap();
+                unlink(volume, &[there]);
                 volume.reclaim(&[there]).unwrap();
                 self.subvolumes.get_mut(&id).unwrap().1.remove(&ino);
             }

@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{NOW, create, fresh, noise, open, small};
+use common::{NOW, create, fresh, noise, open, small, unlink};
 use persimmon_engine::{Error, Intent, Options, Progress, Task, Volume};
 use persimmon_format::{Ino, Key};
 use rand::{Rng, SeedableRng};
@@ -212,15 +212,7 @@ fn a_full_volume_can_be_overwritten_and_emptied() {
         assert!(buf.iter().all(|b| b == byte), "block {block}");
     }
     volume.truncate(ino, 4096, NOW).unwrap();
-    volume
-        .update::<_, Error>(Intent::Shrink, |tx| {
-            let mut inode = tx.inode(ino)?.unwrap();
-            inode.nlink = 0;
-            tx.put_inode(ino, &inode);
-            tx.put(Key::orphan(ino), Vec::new());
-            Ok(())
-        })
-        .unwrap();
+    unlink(&volume, &[ino]);
     volume.reclaim(&[ino]).unwrap();
     assert!(volume.orphans().unwrap().is_empty());
     volume.step(Task::Checkpoint).unwrap();
@@ -272,17 +264,8 @@ fn many_nameless_inodes_are_reclaimed_together() {
     volume.sync().unwrap();
     volume.write(inos[3], 0, b"only staged", NOW).unwrap();
     volume.write(named, 0, b"here", NOW).unwrap();
-    volume
-        .update::<_, Error>(Intent::Shrink, |tx| {
-            for ino in inos.iter().filter(|ino| **ino != named) {
-                let mut inode = tx.inode(*ino)?.unwrap();
-                inode.nlink = 0;
-                tx.put_inode(*ino, &inode);
-                tx.put(Key::orphan(*ino), Vec::new());
-            }
-            Ok(())
-        })
-        .unwrap();
+    let nameless: Vec<Ino> = inos.iter().copied().filter(|ino| *ino != named).collect();
+    unlink(&volume, &nameless);
     volume.reclaim(&inos).unwrap();
     assert!(volume.orphans().unwrap().is_empty());
     assert_eq!(volume.space().inodes, before + 1);

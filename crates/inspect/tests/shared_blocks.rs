@@ -5,11 +5,10 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use persimmon_device::{BufferMut, ZonedDevice};
-use persimmon_engine::{CloneRange, CloneWhen, Error, Options, Task, Transaction, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, Error, Task, Transaction, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
 use persimmon_format::inode::{ROOT, SHARED};
@@ -18,13 +17,13 @@ use persimmon_format::table::Role;
 use persimmon_format::zone_header::{self, ZoneHeader};
 use persimmon_format::{Addr, BLOCK_SIZE, Compression, Ino, Key, KeyKind, ZoneId};
 use persimmon_inspect::Inspector;
-use persimmon_inspect::dump::{Dump, Target, dump, item_text};
+use persimmon_inspect::dump::{Dump, Target, dump};
 use persimmon_sim::{SimConfig, SimDevice};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use support::{
-    FILE, add, add_compressed, addr, assert_sound, change, content, footer, formatted_on, mend,
-    now, numbers, open, report, reseal, text,
+    FILE, add, add_compressed, addr, assert_same_items, assert_sound, change, content,
+    engine_items, footer, formatted_on, mend, now, numbers, open, report, reseal, text,
 };
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -46,48 +45,10 @@ fn clone(volume: &Volume, from: (Ino, u64), to: (Ino, u64), blocks: u64) -> u64 
     volume.clone_range(&range, now(7)).unwrap().bytes / BLOCK
 }
 
-/// Items of the store and extents, as the engine has them.
-fn engine_items(device: &Arc<SimDevice>) -> BTreeMap<Key, Vec<u8>> {
-    let options = Options {
-        read_only: true,
-        ..Options::default()
-    };
-    let (volume, _) = Volume::open(device.clone(), options).unwrap();
-    let mut items = BTreeMap::new();
-    let scanned = volume.view::<_, Error>(|view| {
-        items.clear();
-        view.scan(
-            Key::new(Ino(0), KeyKind(0), 0)..Key::inode(Ino(Ino::END)),
-            |key, value| {
-                items.insert(key, value.to_vec());
-                Ok(ControlFlow::Continue(()))
-            },
-        )
-    });
-    scanned.unwrap();
-    items
-}
-
-/// A check finds nothing, and the replay of the inspector leads to the very items that the one of the engine leads to.
+/// A check finds nothing, and the inspector has the items that the engine has.
 fn assert_right(device: &Arc<SimDevice>) {
-    let found = report(device, true);
-    assert_sound(&found);
-    let inspector = Inspector::open(&**device).unwrap();
-    let all = Target::Keys {
-        from: None,
-        to: None,
-    };
-    let Dump::Keys(rows) = dump(&inspector, &all).unwrap() else {
-        panic!("no items")
-    };
-    let items = engine_items(device);
-    let shown = |(key, value): (&Key, &Vec<u8>)| (key.ino.0, key.item, item_text(key, value));
-    let engine: Vec<_> = items.iter().map(shown).collect();
-    let mine: Vec<_> = rows
-        .into_iter()
-        .map(|row| (row.ino, row.item, row.value.0))
-        .collect();
-    assert_eq!(mine, engine);
+    assert_sound(&report(device, true));
+    assert_same_items(device);
 }
 
 #[test]

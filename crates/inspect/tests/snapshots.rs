@@ -4,21 +4,20 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use persimmon_engine::{CloneRange, CloneWhen, Error, Options, Progress, Task, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, Error, Progress, Task, Volume};
 use persimmon_format::inode::{ROOT, SHARED};
 use persimmon_format::name::{DirEntry, first_item};
 use persimmon_format::record::Op;
 use persimmon_format::{BLOCK_SIZE, Compression, Ino, Key, KeyKind, SubvolumeId};
 use persimmon_inspect::Inspector;
-use persimmon_inspect::dump::{Dump, Target, dump, item_text};
+use persimmon_inspect::dump::{Dump, Target, dump};
 use persimmon_sim::{SimConfig, SimDevice};
 use support::{
-    DIRECTORY, FILE, add, add_xattr, assert_sound, change, content, formatted_on, now, numbers,
-    open, report, text, unlink,
+    DIRECTORY, FILE, add, add_xattr, assert_same_items, assert_sound, change, content,
+    formatted_on, now, numbers, open, report, text, unlink,
 };
 
 const MAIN: SubvolumeId = SubvolumeId::MAIN;
@@ -26,50 +25,6 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 
 fn fresh() -> Arc<SimDevice> {
     formatted_on(SimDevice::new(SimConfig::new(48, 512).host_file()), 1)
-}
-
-/// The items of all versions, as the engine has them once it has recovered.
-fn engine_items(device: &Arc<SimDevice>) -> BTreeMap<Key, Vec<u8>> {
-    let options = Options {
-        read_only: true,
-        ..Options::default()
-    };
-    let (volume, _) = Volume::open(device.clone(), options).unwrap();
-    let mut items = BTreeMap::new();
-    let keep = |key: Key, value: &[u8]| Some((key, value.to_vec()));
-    volume
-        .snapshots()
-        .walk_stored(keep, |(key, value)| drop(items.insert(key, value)))
-        .unwrap();
-    items
-}
-
-fn assert_same_items(device: &Arc<SimDevice>) {
-    let items = engine_items(device);
-    let inspector = Inspector::open(&**device).unwrap();
-    let all = Target::Keys {
-        from: None,
-        to: None,
-    };
-    let Dump::Keys(found) = dump(&inspector, &all).unwrap() else {
-        panic!("no items")
-    };
-    let mine: Vec<_> = { found.into_iter() }
-        .map(|row| (row.ino, row.item, row.version, row.value.0))
-        .collect();
-    let theirs: Vec<_> = { items.iter() }
-        .map(|(key, value)| (key.ino.0, key.item, key.version.0, item_text(key, value)))
-        .collect();
-    let differs = mine.iter().zip(&theirs).position(|(a, b)| a != b);
-    if let Some(at) = differs {
-        let around = at.saturating_sub(3)..(at + 4).min(mine.len()).min(theirs.len());
-        panic!(
-            "mine {:#?}\ntheirs {:#?}",
-            &mine[around.clone()],
-            &theirs[around]
-        );
-    }
-    assert_eq!(mine.len(), theirs.len());
 }
 
 fn settle(volume: &Volume) {

@@ -2,7 +2,7 @@
 //! `cargo run -p persimmon-lab --release --example snapshots [-- --files 1000000]`
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -118,52 +118,87 @@ fn held(volume: &Volume) -> u64 {
     data.map(|zone| u64::from(zone.entry.valid)).sum()
 }
 
-/// Takes snapshots of a volume of many files, while somebody overwrites and syncs one: how long it takes, and how long the writer waits.
+/// How long somebody waited, and how much of it for a processor.
+#[derive(Clone, Copy, Default)]
+struct Wait {
+    whole: Duration,
+    for_processor: Duration,
+}
+
+impl Wait {
+    /// What the volume had part in.
+    fn own(&self) -> Duration {
+        self.whole.saturating_sub(self.for_processor)
+    }
+}
+
+/// For how long this thread was ready to run, and did not.
+fn waited_for_processor() -> Outcome<Duration> {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let field = told.split_whitespace().nth(1).ok_or("no second field")?;
+    Ok(Duration::from_nanos(field.parse()?))
+}
+
+/// Overwrites and syncs a file until it is told to stop. Returns the waits.
+fn overwrite_and_sync(volume: &Volume, ino: Ino, stop: &AtomicBool) -> Outcome<Vec<Wait>> {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let (content, mut waits) = (noise(&mut rng, 1), Vec::new());
+    while !stop.load(Ordering::Relaxed) {
+        let (begun, before) = (Instant::now(), waited_for_processor()?);
+        write(volume, ino, rng.random_range(0..10_000), &content)?;
+        volume.sync_file(ino)?;
+        waits.push(Wait {
+            whole: begun.elapsed(),
+            for_processor: waited_for_processor()?.saturating_sub(before),
+        });
+        background(volume)?;
+    }
+    Ok(waits)
+}
+
+/// Takes snapshots of a volume of many files, while somebody overwrites and syncs one: how long it takes, and how long the writer waits. The
+/// same without a snapshot tells what is not theirs.
 fn take_while_writing(files: u64) -> Outcome<()> {
     let (_device, volume) = volume(ZONES)?;
     let made = make(&volume, files)?;
     volume.sync()?;
-    let (stop, longest) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut taken: Vec<Duration> = Vec::new();
+    println!("## Snapshots of {files} files, while one is overwritten and synced\n");
+    println!(
+        "| taken | median ms | longest ms | syncs | longest wait of one, ms | that for a processor left out |"
+    );
+    println!("|---|---|---|---|---|---|");
     let file = made.first().copied().ok_or("no file")?;
-    std::thread::scope(|scope| -> Outcome<()> {
-        let writer = scope.spawn(|| -> Outcome<u64> {
-            let mut rng = ChaCha8Rng::seed_from_u64(1);
-            let (content, mut writes) = (noise(&mut rng, 1), 0);
-            while !stop.load(Ordering::Relaxed) {
-                let begun = Instant::now();
-                write(&volume, file, rng.random_range(0..10_000), &content)?;
-                volume.sync_file(file)?;
-                longest.fetch_max(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
-                writes += 1;
-                background(&volume)?;
+    for snapshots in [0, 20] {
+        let stop = AtomicBool::new(false);
+        let mut taken: Vec<Duration> = Vec::new();
+        let waits = std::thread::scope(|scope| -> Outcome<Vec<Wait>> {
+            let writer = scope.spawn(|| overwrite_and_sync(&volume, file, &stop));
+            for number in 0..20 {
+                std::thread::sleep(Duration::from_millis(50));
+                if number < snapshots {
+                    let (name, begun) = (format!("snapshot {number}"), Instant::now());
+                    let now = Timestamp::default();
+                    volume.snapshots().take(MAIN, name.as_bytes(), true, now)?;
+                    taken.push(begun.elapsed());
+                }
             }
-            Ok(writes)
-        });
-        for number in 0..20 {
-            std::thread::sleep(Duration::from_millis(50));
-            let (name, begun) = (format!("snapshot {number}"), Instant::now());
-            volume
-                .snapshots()
-                .take(MAIN, name.as_bytes(), true, Timestamp::default())?;
-            taken.push(begun.elapsed());
-        }
-        stop.store(true, Ordering::Relaxed);
-        let writes = writer.join().map_err(|_| "the writer panicked")??;
+            stop.store(true, Ordering::Relaxed);
+            writer.join().map_err(|_| "the writer panicked")?
+        })?;
         taken.sort();
-        let ms = |at: usize| taken.get(at).map_or(0.0, |t| t.as_secs_f64() * 1e3);
-        println!("## A snapshot of {files} files, while one is overwritten and synced\n");
-        println!("| taken | median ms | longest ms | syncs | longest wait of one, ms |");
-        println!("|---|---|---|---|---|");
-        let wait = longest.load(Ordering::Relaxed) as f64 / 1e3;
+        let ms = |time: Option<Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
         println!(
-            "| {} | {:.2} | {:.2} | {writes} | {wait:.2} |\n",
+            "| {} | {:.2} | {:.2} | {} | {:.2} | {:.2} |",
             taken.len(),
-            ms(taken.len() / 2),
-            ms(taken.len().saturating_sub(1))
+            ms(taken.get(taken.len() / 2).copied()),
+            ms(taken.last().copied()),
+            waits.len(),
+            ms(waits.iter().map(|wait| wait.whole).max()),
+            ms(waits.iter().map(Wait::own).max())
         );
-        Ok(())
-    })
+    }
+    println!();
+    Ok(())
 }
 
 /// Takes snapshots, each after one percent was overwritten, and deletes them one after the other.

@@ -10,6 +10,7 @@ use persimmon_inspect::salvage::{Content, Placement, Rebuilt};
 
 use crate::file::File;
 use crate::loss::{Loss, Lost};
+use crate::quota::QuotaCopy;
 use crate::{Doing, Error, Recovered, Result};
 
 /// Items of one transaction.
@@ -32,6 +33,7 @@ pub(crate) struct Copy<'a, 'd> {
     on_loss: &'a mut dyn FnMut(&Loss),
     pub recovered: Recovered,
     items: Vec<New>,
+    quota: QuotaCopy,
 }
 
 /// The inode whose items come by.
@@ -74,11 +76,13 @@ impl<'a, 'd> Copy<'a, 'd> {
                 snapshots_left: content.others(),
             },
             items: Vec::new(),
+            quota: QuotaCopy::default(),
         }
     }
 
-    pub(crate) fn finish(self) -> Recovered {
-        self.recovered
+    pub(crate) fn finish(self) -> Result<Recovered> {
+        self.quota.finish(self.to, self.now)?;
+        Ok(self.recovered)
     }
 
     pub(crate) fn run(&mut self, progress: &mut dyn FnMut(Doing, u64, u64)) -> Result<()> {
@@ -121,6 +125,14 @@ impl<'a, 'd> Copy<'a, 'd> {
 
     /// The next item of the tree.
     fn take(&mut self, current: &mut Option<Current>, key: Key, value: &[u8]) -> Result<()> {
+        match self.quota.take(&key, value) {
+            None => {}
+            Some(Ok(())) => return Ok(()),
+            Some(Err(detail)) => {
+                self.lose_at(Vec::new(), Ino(0), Lost::Metadata, (0, 0), detail);
+                return Ok(());
+            }
+        }
         if current.as_ref().is_none_or(|now| now.ino != key.ino) {
             self.end(current.take())?;
             *current = self.begin(key, value)?;
@@ -170,8 +182,9 @@ impl<'a, 'd> Copy<'a, 'd> {
         let size = inode.size;
         inode.sectors = 0;
         inode.flags &= FLAG_XATTRS;
-        // The other volume has no quota, and no projects.
-        inode.project = 0;
+        if inode.project != 0 {
+            self.quota.begin(self.to)?;
+        }
         inode.nlink = self.placement.names(ino);
         if inode.is_dir() {
             self.as_directory(ino, &mut inode);

@@ -10,6 +10,7 @@ mod copy;
 mod file;
 mod loss;
 mod mend;
+mod quota;
 mod store;
 
 use persimmon_engine::Volume;
@@ -109,7 +110,7 @@ pub fn recover_of(
     })?;
     let mut copy = copy::Copy::new(from, &content, to, now, on_loss);
     copy.run(progress)?;
-    let recovered = copy.finish();
+    let recovered = copy.finish()?;
     to.sync()?;
     to.step(persimmon_engine::Task::Checkpoint)?;
     Ok(recovered)

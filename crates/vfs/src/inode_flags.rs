@@ -1,5 +1,5 @@
-//! The flags that `chattr` sets and `lsattr` shows. Two have a meaning here, and both say how content is compressed: they are another view
-//! of the attribute `user.persimmon.compression`.
+//! The flags that `chattr` sets and `lsattr` shows. Two say how content is compressed: they are another view of the attribute
+//! `user.persimmon.compression`. A third shows that what is made in a directory has its project, which is always so.
 
 use persimmon_engine::Intent;
 use persimmon_format::inode::Inode;
@@ -12,6 +12,15 @@ impl InodeFlags {
         InodeFlags {
             compress: compression.is_some_and(|told| told != Compression::None),
             no_compress: compression == Some(Compression::None),
+            inherits_project: inode.is_dir() && inode.project != 0,
+        }
+    }
+
+    /// Whether a directory may be told so of its project. What has none gives none to what is made in it, whatever it is told.
+    fn suits_project(self, inode: &Inode) -> bool {
+        match self.inherits_project {
+            true => inode.is_dir(),
+            false => !InodeFlags::of(inode).inherits_project,
         }
     }
 
@@ -42,7 +51,7 @@ impl Vfs {
     ///
     /// # Errors
     /// `EPERM`: `caller` is neither the owner nor privileged. `EINVAL`: two that contradict each other. `EOPNOTSUPP`: neither a
-    /// file nor a directory.
+    /// file nor a directory, or another flag than there is for its project.
     pub fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
         self.changeable(ino)?;
         let now = self.change_time(ino)?;
@@ -51,6 +60,9 @@ impl Vfs {
             has_flags(&inode)?;
             if !caller.is_privileged() && caller.uid != inode.uid {
                 return Err(Error::NotPermitted);
+            }
+            if !flags.suits_project(&inode) {
+                return Err(Error::NotSupported);
             }
             let told = Compression::stored(flags.compression(inode.compression())?);
             if told != inode.compression {

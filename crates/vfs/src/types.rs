@@ -397,28 +397,35 @@ pub struct InodeFlags {
     pub compress: bool,
     /// It was told not to be compressed (`m`, `FS_NOCOMP_FL`).
     pub no_compress: bool,
+    /// What is made in the directory has its project (`P`, `FS_PROJINHERIT_FL`).
+    pub inherits_project: bool,
 }
 
 impl InodeFlags {
     const COMPRESS: u32 = 0x4;
     const NO_COMPRESS: u32 = 0x400;
+    const INHERITS_PROJECT: u32 = 0x2000_0000;
 
     /// From the flags of `FS_IOC_SETFLAGS`. No other is ever set, so that any other would be a change: `EOPNOTSUPP`.
     pub fn from_linux(flags: u32) -> Result<InodeFlags> {
-        if flags & !(InodeFlags::COMPRESS | InodeFlags::NO_COMPRESS) != 0 {
-            return Err(Error::NotSupported);
-        }
-        Ok(InodeFlags {
+        let known = InodeFlags {
             compress: flags & InodeFlags::COMPRESS != 0,
             no_compress: flags & InodeFlags::NO_COMPRESS != 0,
-        })
+            inherits_project: flags & InodeFlags::INHERITS_PROJECT != 0,
+        };
+        match known.to_linux() == flags {
+            true => Ok(known),
+            false => Err(Error::NotSupported),
+        }
     }
 
     /// As `FS_IOC_GETFLAGS` tells them.
     #[must_use]
     pub fn to_linux(self) -> u32 {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        flag(self.compress, InodeFlags::COMPRESS) | flag(self.no_compress, InodeFlags::NO_COMPRESS)
+        flag(self.compress, InodeFlags::COMPRESS)
+            | flag(self.no_compress, InodeFlags::NO_COMPRESS)
+            | flag(self.inherits_project, InodeFlags::INHERITS_PROJECT)
     }
 }
 

@@ -70,7 +70,9 @@ fn users_groups_and_trees_are_limited(bed: &TestBed) -> Result<()> {
     )?;
     if script(&dir, &[], "command -v lsattr").is_ok() {
         run(
-            "lsattr -pd tree | grep -q '^ *7 '; touch plain; chattr -p 9 plain; lsattr -p plain | grep -q '^ *9 '",
+            "lsattr -pd tree | grep -q '^ *7 .*P'; touch plain; chattr -p 9 plain; lsattr -p plain | grep -q '^ *9 '; \
+             chattr +P tree; ! chattr -P tree 2> /dev/null; chattr +Pc tree; lsattr -pd tree | grep -q '^ *7 .*c.*P'; chattr -c tree; \
+             mkdir given; chattr +P -p 9 given; touch given/f; lsattr -p given/f | grep -q '^ *9 '",
         )?;
     }
     run(

@@ -120,7 +120,7 @@ impl Checkpoints {
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<()> {
         let mut state = self.store.on_device();
-        state.complete(counts.cut);
+        state.complete(&self.store.media.alarm, counts.cut)?;
         let per_chunk = ZitEntry::PER_CHUNK;
         let mut dirty = BTreeSet::new();
         loop {

@@ -12,7 +12,7 @@ use super::growth::Growth;
 use super::{FileData, blocks_in};
 use crate::error::{Error, Result};
 use crate::meta::extents::MappedExtent;
-use crate::meta::{Intent, deltas, sharing};
+use crate::meta::{Intent, sharing};
 
 /// Extents of the source that one record shares.
 pub(super) const EXTENTS_MAX: usize = 64;
@@ -156,7 +156,7 @@ impl FileData {
             self.commit_file(range.from)?;
             self.commit_file(range.to)?;
             let (of_target, staged) = target.exclude_write_back();
-            let (dirty, size) = (staged.dirty_blocks(), staged.size.unwrap_or(0));
+            let (dirty, size) = (staged.dirty_blocks(), staged.loaded_size());
             drop(staged);
             let (of_source, dirty_source) = if one {
                 (None, 0)
@@ -199,7 +199,7 @@ impl FileData {
         let mut cloned = Cloned::NOTHING;
         let ended = self.clone_steps(range, len, (now, ctime), &mut cloned);
         let mut staged = file.lock();
-        let size = staged.size.unwrap_or(0);
+        let size = staged.loaded_size();
         let size = size.max(range.to_offset + cloned.bytes);
         if cloned.bytes > 0 {
             staged.size = Some(size);
@@ -230,8 +230,13 @@ impl FileData {
         let extents_max = EXTENTS_MAX.min(self.store.transaction_ops_max() / 4).max(1);
         let mut done = 0;
         while done < blocks {
+            let start = from + done;
+            let deltas = self.deltas_to_give(range.from, start, from + blocks)?;
+            if deltas.end == start {
+                cloned.to_copy = deltas.refused.saturating_mul(BLOCK_SIZE as u64);
+                break;
+            }
             let (step, taken) = self.update::<_, Error>(Intent::Grow, |tx| {
-                let start = from + done;
                 let inode = tx.inode(range.to)?.ok_or(Error::NotFound(range.to))?;
                 let source = tx.inode(range.from)?.ok_or(Error::NotFound(range.from))?;
                 // Overwriting a shared block frees nothing: the room that was promised for it would be gone.
@@ -245,14 +250,7 @@ impl FileData {
                         || !reaches_into(mapped, to, to + blocks);
                     tx.find(|meta| Ok(is_apart && sharing::may_move(meta, range.from, mapped)?))
                 };
-                let end = from + blocks;
-                let delta = tx.find(|meta| deltas::first(meta, range.from, start, end))?;
-                let (step, taken) = match delta {
-                    // The target would have what is stored.
-                    Some((first, behind)) if first == start => (Step::Copy, behind - start),
-                    Some((first, _)) => next_step(&extents, start, first, may_move)?,
-                    None => next_step(&extents, start, end, may_move)?,
-                };
+                let (step, taken) = next_step(&extents, start, deltas.end, may_move)?;
                 let to_block = to + done;
                 match &step {
                     Step::Share => {
@@ -267,6 +265,9 @@ impl FileData {
                             blocks: taken,
                             at,
                         }));
+                        // What is shared is what is stored; what the source has is that and its deltas.
+                        let given = deltas.ops((start, start + taken), range.to, to_block);
+                        given.into_iter().for_each(|op| tx.push(op));
                     }
                     Step::Map(extent) => tx.push(Op::Map {
                         ino: range.to,
@@ -300,7 +301,7 @@ impl FileData {
                 cloned.shared += bytes - cloned.bytes;
             }
             cloned.bytes = bytes;
-            if matches!(step, Step::Map(Extent::Compressed(_))) {
+            if matches!(step, Step::Map(Extent::Compressed(_))) || !deltas.is_empty() {
                 self.placement.pack_ahead();
             }
         }

@@ -2,7 +2,9 @@
 //!
 //! A synced block of which little changed since it was stored goes into the record as its difference to that ([`persimmon_format::delta`]),
 //! and is packed later. So a database that changes some bytes of a page sends a block of the journal, and not the page too. What is stored
-//! stays where it is; reading takes both.
+//! stays where it is; reading takes both. A file that gets blocks of another gets their deltas too.
+
+use std::collections::BTreeMap;
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::delta;
@@ -16,10 +18,43 @@ use super::read_cache::{ALL_BLOCKS, Cached, StoredAt};
 use super::read_plan::{Caches, Plan, Source};
 use super::write_back::{BatchFile, Mapping};
 use crate::error::{Error, Result};
+use crate::meta::deltas;
 use crate::options::Deltas;
 
 /// Blocks that have to be free beside all that is promised: a delta takes some space, and frees none. Others may make some at the same time.
 const ROOM_BLOCKS: u64 = 256;
+
+/// Deltas of one file that one record puts for another.
+const GIVEN_MAX: usize = 32;
+
+/// Deltas of blocks of a file that another file is to have too.
+pub(super) struct GivenDeltas {
+    /// Their bytes, by file block.
+    by_block: BTreeMap<u64, Vec<u8>>,
+    /// Up to this file block they are all.
+    pub(super) end: u64,
+    /// This many blocks from there on have deltas that cannot be given.
+    pub(super) refused: u64,
+}
+
+impl GivenDeltas {
+    /// Whether no block has one.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_block.is_empty()
+    }
+
+    /// What puts those of file blocks `from..to` for another file, which has the first of these blocks at `to_block`.
+    pub(super) fn ops(&self, (from, to): (u64, u64), ino: Ino, to_block: u64) -> Vec<Op> {
+        let given = self.by_block.range(from..to);
+        given
+            .map(|(block, bytes)| Op::Map {
+                ino,
+                block: delta::place_of(to_block + (block - from)),
+                extent: Extent::Compressed(bytes.clone()),
+            })
+            .collect()
+    }
+}
 
 /// What became of trying.
 pub(super) enum Tried {
@@ -36,6 +71,70 @@ impl FileData {
         self.store.has_deltas()
             && self.store.options.deltas != Deltas::None
             && self.space.available_blocks() >= ROOM_BLOCKS
+    }
+
+    /// Whether the tree takes deltas that another file has already.
+    fn has_room_for_given(&self) -> bool {
+        self.space.available_blocks() >= ROOM_BLOCKS
+            && self.store.meta().journal_inline.bytes() < self.placement.journal_inline_bytes_max()
+    }
+
+    /// The deltas of file blocks `from..to`, for another file that is to have the blocks. Nobody else changes the file: they stay what they
+    /// are, wherever they go.
+    pub(super) fn deltas_to_give(&self, ino: Ino, from: u64, to: u64) -> Result<GivenDeltas> {
+        let ((found, next), _pins) = self.store.view::<_, Error>(|view| {
+            let found = view.find(|meta| deltas::some_of(meta, ino, from, to, GIVEN_MAX))?;
+            let addrs = found.0.iter().filter_map(|delta| delta.extent.addr());
+            // What lies there stays until it is read.
+            let pins: Vec<_> = addrs
+                .map(|addr| self.store.zones.pin(addr.zone()))
+                .collect();
+            Ok((found, pins))
+        })?;
+        let mut given = GivenDeltas {
+            by_block: BTreeMap::new(),
+            end: next.unwrap_or(to),
+            refused: 0,
+        };
+        let Some(first) = found.first() else {
+            return Ok(given);
+        };
+        if !self.has_room_for_given() {
+            given.end = delta::block_at(first.block);
+            let run = self.store.view::<_, Error>(|view| {
+                view.find(|meta| deltas::first(meta, ino, given.end, to))
+            })?;
+            given.refused = run.map_or(1, |(first, behind)| behind - first);
+            return Ok(given);
+        }
+        let mut plan = Plan::through(Caches::NONE);
+        for mapped in &found {
+            let block = delta::block_at(mapped.block);
+            match &mapped.extent {
+                Extent::Compressed(bytes) => {
+                    given.by_block.insert(block, bytes.clone());
+                }
+                Extent::Packed(packed) => {
+                    plan.add(packed.addr, packed.span(), block, Source::Delta(packed));
+                }
+                _ => {}
+            }
+        }
+        self.fetch_planned::<Error>(&plan, |used, fetched| {
+            if let (Source::Delta(packed), Ok(data)) = (&used.source, fetched)
+                && let Some(bytes) = packed.verified(data)
+            {
+                given.by_block.insert(used.block, bytes.to_vec());
+            }
+            Ok(())
+        })?;
+        // One that cannot be read: whoever reads the block is told.
+        let mut blocks = found.iter().map(|mapped| delta::block_at(mapped.block));
+        let unread = blocks.find(|block| !given.by_block.contains_key(block));
+        if let Some(unread) = unread {
+            (given.end, given.refused) = (unread, 1);
+        }
+        Ok(given)
     }
 
     /// The delta of a block to what is stored of it.

@@ -2,6 +2,7 @@
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::Ino;
+use persimmon_format::delta::block_at;
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::FLAG_PREALLOCATED;
 use persimmon_format::record::{Op, Share};
@@ -154,12 +155,26 @@ impl FileData {
         let told = self
             .store
             .view::<_, Error>(|view| next_step(view, pair, (done, blocks)))?;
-        if !changes || matches!(told.0, Step::Same | Step::Leave) {
+        let giver = match told.0 {
+            Step::Same | Step::Leave => return Ok(told),
+            Step::Share { is_swapped: true } => pair.to,
+            Step::Share { is_swapped: false } | Step::Punch => pair.from,
+        };
+        if !changes {
             return Ok(told);
         }
-        self.update::<_, Error>(Intent::Grow, |tx| {
+        let start = giver.1 + done;
+        let deltas = self.deltas_to_give(giver.0, start, start + told.1)?;
+        if deltas.end == start {
+            return Ok((Step::Leave, deltas.refused.clamp(1, told.1)));
+        }
+        let blocks = done + (deltas.end - start);
+        let shared = self.update::<_, Error>(Intent::Grow, |tx| {
             // Blocks may have been packed meanwhile.
             let (step, taken) = next_step(tx, pair, (done, blocks))?;
+            if step != told.0 {
+                return Ok((Step::Leave, taken));
+            }
             let (from, to) = match step {
                 Step::Same | Step::Leave => return Ok((step, taken)),
                 Step::Share { is_swapped: true } => (pair.to, pair.from),
@@ -184,8 +199,15 @@ impl FileData {
                 blocks: taken,
                 at,
             }));
+            // What is shared is what is stored; what the giver has is that and its deltas.
+            let given = deltas.ops((start, start + taken), to.0, to.1 + done);
+            given.into_iter().for_each(|op| tx.push(op));
             Ok((step, taken))
-        })
+        })?;
+        if !deltas.is_empty() {
+            self.placement.pack_ahead();
+        }
+        Ok(shared)
     }
 }
 
@@ -199,18 +221,16 @@ fn next_step(view: &View<'_>, pair: &Pair, (done, blocks): (u64, u64)) -> Result
             return Ok((Step::Leave, blocks - done));
         }
     }
-    let mut count = count;
-    for (ino, first) in [pair.from, pair.to] {
-        let start = first + done;
-        // Who has the block would have what is stored.
-        match view.find(|meta| deltas::first(meta, ino, start, start + count))? {
-            Some((block, behind)) if block == start => {
-                return Ok((Step::Leave, (behind - start).min(count)));
-            }
-            Some((block, _)) => count = block - start,
-            None => {}
-        }
-    }
+    let with_deltas = |(ino, first): (Ino, u64)| -> Result<(Vec<u64>, u64)> {
+        let (start, end) = (first + done, first + done + count);
+        let (found, next) =
+            view.find(|meta| deltas::some_of(meta, ino, start, end, pair.extents_max))?;
+        let blocks = found.iter().map(|mapped| block_at(mapped.block));
+        Ok((blocks.collect(), next.unwrap_or(end) - start))
+    };
+    let (source_deltas, source_count) = with_deltas(pair.from)?;
+    let (target_deltas, target_count) = with_deltas(pair.to)?;
+    let count = source_count.min(target_count);
     let look = |(ino, first): (Ino, u64)| -> Result<(Vec<MappedExtent>, u64)> {
         let start = first + done;
         let extents = view.extents(ino, start, start + count, pair.extents_max)?;
@@ -229,6 +249,10 @@ fn next_step(view: &View<'_>, pair: &Pair, (done, blocks): (u64, u64)) -> Result
         let (from, to) = (pair.from.1 + done + at, pair.to.1 + done + at);
         let (ours, of_source) = extent_at(&source, from, known - at);
         let (theirs, of_target) = extent_at(&target, to, known - at);
+        let (has_delta, same_in_source) = delta_at(&source_deltas, from, known - at);
+        let (is_delta_there, same_in_target) = delta_at(&target_deltas, to, known - at);
+        // Who gives a block with a delta gives both: rather the block that has none.
+        let swaps_first = pair.may_swap && has_delta && !is_delta_there;
         let step = view.find(|meta| {
             let may_move = |ino: Ino, mapped: &MappedExtent, replaced: u64| {
                 // A compressed frame moves as a whole: none of it may be what is replaced.
@@ -241,9 +265,16 @@ fn next_step(view: &View<'_>, pair: &Pair, (done, blocks): (u64, u64)) -> Result
                 (None, Some(_)) => Step::Punch,
                 (Some(_), None) => Step::Leave,
                 (Some(ours), Some(theirs)) => match (place_at(ours, from), place_at(theirs, to)) {
-                    (Some(one), Some(other)) if one == other => Step::Same,
+                    // With deltas, what both have in one place may differ.
+                    (Some(one), Some(other)) if one == other => match has_delta || is_delta_there {
+                        true => Step::Leave,
+                        false => Step::Same,
+                    },
                     // What lies in the tree takes no block.
                     _ if is_in_tree(ours) || is_in_tree(theirs) => Step::Leave,
+                    _ if swaps_first && may_move(pair.to.0, theirs, pair.from.1)? => {
+                        Step::Share { is_swapped: true }
+                    }
                     (None, Some(_)) if pair.may_swap => Step::Share { is_swapped: true },
                     _ if may_move(pair.from.0, ours, pair.to.1)? => {
                         Step::Share { is_swapped: false }
@@ -259,9 +290,22 @@ fn next_step(view: &View<'_>, pair: &Pair, (done, blocks): (u64, u64)) -> Result
             break;
         }
         found = Some(step);
-        at += of_source.min(of_target);
+        at += of_source
+            .min(of_target)
+            .min(same_in_source)
+            .min(same_in_target);
     }
     Ok((found.unwrap_or(Step::Leave), at))
+}
+
+/// Whether a block is one of those with deltas, and for how many blocks from there on that is so.
+fn delta_at(with_deltas: &[u64], block: u64, count: u64) -> (bool, u64) {
+    let next = with_deltas.iter().find(|with_delta| **with_delta >= block);
+    match next {
+        Some(next) if *next == block => (true, 1),
+        Some(next) => (false, count.min(next - block)),
+        None => (false, count),
+    }
 }
 
 /// The extent that has a block, none in a hole, and for how many blocks from there on that is so.

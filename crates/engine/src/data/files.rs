@@ -67,7 +67,7 @@ impl<'a> Change<'a> {
 
     /// The file's size, which is loaded. It stays.
     pub(super) fn size(&self) -> u64 {
-        self.0.lock().size.unwrap_or(0)
+        self.0.lock().loaded_size()
     }
 
     /// Waits for the batch that the file is in. No other batch takes the file until the returned guard is dropped.

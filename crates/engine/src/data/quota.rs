@@ -23,7 +23,7 @@ type Begins = Vec<(Owner, Quota)>;
 /// How it ended that somebody asked to be admitted.
 enum Asked {
     Admitted(Admitted, Begins),
-    /// This one may take no more than so many sectors.
+    /// This owner may take no more, or only these sectors.
     Refused(Owner, u64),
 }
 

@@ -581,7 +581,7 @@ impl FileData {
 
     /// Reads the places of a plan, some at a time, and hands each use what its place holds, or why that cannot be read:
     /// of several uses of a place the first one is told. An error that a use answers ends it.
-    fn fetch_planned<E>(
+    pub(super) fn fetch_planned<E>(
         &self,
         plan: &Plan<'_>,
         mut each: impl FnMut(&Use<'_>, Result<&[u8], Option<Error>>) -> Result<(), E>,

@@ -40,7 +40,7 @@ impl FileData {
         let file = self.load(ino)?;
         let change = self.begin_change(ino, &file)?;
         let (excluded, staged) = change.exclude_write_back();
-        let old = staged.size.unwrap_or(0);
+        let old = staged.loaded_size();
         let keep = blocks_in(size);
         let committed = staged.committed_size;
         let dirty_below = keep > staged.new_blocks(0, keep);
@@ -324,7 +324,7 @@ impl FileData {
         let (_excluded, size) = loop {
             self.commit_file(ino)?;
             let (excluded, staged) = change.exclude_write_back();
-            let (dirty, size) = (staged.dirty_blocks(), staged.size.unwrap_or(0));
+            let (dirty, size) = (staged.dirty_blocks(), staged.loaded_size());
             drop(staged);
             if dirty == 0 && !self.stage_anew(ino, file, &mut looked_at, to)? {
                 break (excluded, size);

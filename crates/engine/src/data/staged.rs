@@ -88,6 +88,16 @@ impl Staged {
         &self.alarm
     }
 
+    /// The size with what is staged, of a file that is loaded.
+    pub(crate) fn loaded_size(&self) -> u64 {
+        invariant_holds!(
+            self.alarm,
+            self.size.is_some(),
+            "the size is asked for of a file that is not loaded"
+        );
+        self.size.unwrap_or(0)
+    }
+
     pub(crate) fn is_clean(&self) -> bool {
         // The blocks that caused a size may have been punched out again: the size remains.
         let sized = self.size.is_none_or(|size| size == self.committed_size);

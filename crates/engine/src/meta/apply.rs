@@ -22,9 +22,22 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
         check_subvolumes(meta, op)?;
         deltas::ensure(meta, op)?;
         match op {
-            Op::Put { key, .. } => meta.ensure(key)?,
-            // An extent operation that follows may look for the item next to the removed one.
-            Op::Delete { key } => meta.ensure_around(key)?,
+            Op::Put { key, value } => {
+                if quota::is_state(key) {
+                    quota::decode_state(value)?;
+                }
+                if Versions::is_told_by(key) {
+                    Versions::ensure(key, Some(value))?;
+                }
+                meta.ensure(key)?;
+            }
+            Op::Delete { key } => {
+                if Versions::is_told_by(key) {
+                    Versions::ensure(key, None)?;
+                }
+                // An extent operation that follows may look for the item next to the removed one.
+                meta.ensure_around(key)?;
+            }
             Op::Map { ino, block, extent } => {
                 ensure_inode(*ino)?;
                 mapping::ensure_map(meta, *ino, *block, extent)?;

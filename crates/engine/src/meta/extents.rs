@@ -159,7 +159,7 @@ fn shown_at(meta: &Meta, at: &At, from: u64, to: u64, limit: usize) -> Result<Ve
     })
 }
 
-/// The same where there is one version: each file block has one extent at most.
+/// Finds the extents of a file that has one version: each file block has one extent at most.
 fn all_of_one(
     meta: &Meta,
     ino: Ino,
@@ -209,7 +209,7 @@ pub(crate) fn some_shown(meta: &Meta, ino: Ino, from: u64, to: u64, limit: usize
     some_that(meta, ino, from, to, limit, Scope::shows, is_shown)
 }
 
-/// The same of those that it owns, whether or not it shows them, and of holes that hide others.
+/// Finds the extents that a subvolume owns, whether or not it shows them, and the holes with which it hides others.
 pub(crate) fn some_owned(meta: &Meta, ino: Ino, from: u64, to: u64, limit: usize) -> Result<Look> {
     some_that(meta, ino, from, to, limit, Scope::owns, |_| true)
 }

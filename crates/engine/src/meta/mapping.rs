@@ -20,7 +20,7 @@ pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
     ensure_at(meta, &meta.versions.at(ino)?, from, to)
 }
 
-/// The same of one version alone.
+/// Makes sure that [`remove_exactly`] and an exchange of `from..to` in one version find all they need in memory and intact.
 pub(crate) fn ensure_exactly(
     meta: &Meta,
     ino: Ino,
@@ -87,12 +87,12 @@ fn ensure_content(meta: &Meta, at: &At, mapped: &MappedExtent) -> Result<()> {
     }
 }
 
-/// The same for the mapping of an extent.
+/// Makes sure that [`map`] of an extent finds all it needs in memory and intact.
 pub(crate) fn ensure_map(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<()> {
     ensure_map_at(meta, &meta.versions.at(ino)?, block, extent)
 }
 
-/// The same for the mapping of an extent in one version.
+/// Makes sure that [`map_exactly`] of an extent finds all it needs in memory and intact.
 pub(crate) fn ensure_map_exactly(
     meta: &Meta,
     ino: Ino,

@@ -166,7 +166,7 @@ pub(crate) fn read(meta: &Meta, owner: Owner) -> Result<Option<Quota>> {
         .transpose()
 }
 
-/// The same of its value.
+/// Decodes the value of an owner's item.
 pub(crate) fn decode(owner: Owner, value: &[u8]) -> Result<Quota> {
     Quota::decode(value).map_err(|error| {
         let Owner { kind, id } = owner;
@@ -174,12 +174,16 @@ pub(crate) fn decode(owner: Owner, value: &[u8]) -> Result<Quota> {
     })
 }
 
+pub(crate) fn decode_state(value: &[u8]) -> Result<QuotaState> {
+    QuotaState::decode(value)
+        .map_err(|error| Error::Inconsistent(format!("state of quota: {error}")))
+}
+
 impl Meta {
     /// The state of quota is put or, without a value, removed.
     pub(crate) fn change_quota(&mut self, value: Option<&[u8]>) -> Result<()> {
         self.quota = match value {
-            Some(value) => QuotaState::decode(value)
-                .map_err(|error| Error::Inconsistent(format!("state of quota: {error}")))?,
+            Some(value) => decode_state(value)?,
             None => QuotaState::default(),
         };
         Ok(())

@@ -104,6 +104,8 @@ pub(crate) struct Versions {
     versions: BTreeMap<VersionId, Version>,
     /// Found when they are asked for.
     scopes: BTreeMap<SubvolumeId, OnceLock<Arc<Scope>>>,
+    /// What a subvolume showed before it got a version below that: the way up from there need not be looked for again.
+    former: Option<Arc<Scope>>,
     unversioned: Arc<Scope>,
 }
 
@@ -115,6 +117,7 @@ impl Default for Versions {
             subvolumes: BTreeMap::new(),
             versions: BTreeMap::new(),
             scopes: BTreeMap::from([(SubvolumeId::MAIN, OnceLock::new())]),
+            former: None,
             unversioned,
         }
     }
@@ -122,6 +125,29 @@ impl Default for Versions {
 
 fn damaged(what: impl std::fmt::Display) -> Error {
     Error::Inconsistent(format!("the table of snapshots: {what}"))
+}
+
+/// What an item of the table says; without a value it goes.
+enum Told {
+    Subvolume(SubvolumeId, Option<Subvolume>),
+    Version(VersionId, Option<Version>),
+}
+
+impl Told {
+    fn decode(key: &Key, value: Option<&[u8]>) -> Result<Told> {
+        if key.kind == KeyKind::SUBVOLUME {
+            let id = u16::try_from(key.item).map(SubvolumeId);
+            let id = id.ok().filter(|id| *id != SubvolumeId::NONE);
+            let id = id.ok_or_else(|| damaged(format_args!("subvolume {}", key.item)))?;
+            let subvolume = value.map(Subvolume::decode).transpose();
+            return Ok(Told::Subvolume(id, subvolume.map_err(damaged)?));
+        }
+        let number = u32::try_from(key.item).map(VersionId);
+        let number = number.map_err(|_| damaged(format_args!("version {}", key.item)))?;
+        let version = value.map(|value| Version::decode(number, value));
+        let version = version.transpose().map_err(damaged)?;
+        Ok(Told::Version(number, version))
+    }
 }
 
 impl Versions {
@@ -149,31 +175,36 @@ impl Versions {
     pub(crate) fn change(&mut self, key: &Key, value: Option<&[u8]>) -> Result<()> {
         self.take(key, value)?;
         self.edition += 1;
-        self.forget_scopes();
         Ok(())
     }
 
+    /// Makes sure that [`Versions::change`] finds what it can take.
+    pub(crate) fn ensure(key: &Key, value: Option<&[u8]>) -> Result<()> {
+        Told::decode(key, value).map(drop)
+    }
+
     fn take(&mut self, key: &Key, value: Option<&[u8]>) -> Result<()> {
-        if key.kind == KeyKind::SUBVOLUME {
-            let id = u16::try_from(key.item).map(SubvolumeId);
-            let id = id.ok().filter(|id| *id != SubvolumeId::NONE);
-            let id = id.ok_or_else(|| damaged(format_args!("subvolume {}", key.item)))?;
-            match value {
-                Some(value) => {
-                    let subvolume = Subvolume::decode(value).map_err(damaged)?;
-                    self.subvolumes.insert(id, subvolume);
-                }
-                None => drop(self.subvolumes.remove(&id)),
+        match Told::decode(key, value)? {
+            Told::Subvolume(id, Some(subvolume)) => {
+                self.subvolumes.insert(id, subvolume);
+                let before = self.scopes.insert(id, OnceLock::new());
+                let before = before.and_then(OnceLock::into_inner);
+                self.former = before.or_else(|| self.former.take());
             }
-        } else {
-            let number = u32::try_from(key.item).map(VersionId);
-            let number = number.map_err(|_| damaged(format_args!("version {}", key.item)))?;
-            match value {
-                Some(value) => {
-                    let version = Version::decode(number, value).map_err(damaged)?;
-                    self.versions.insert(number, version);
+            Told::Subvolume(id, None) => {
+                self.subvolumes.remove(&id);
+                self.scopes.remove(&id);
+                self.scopes.entry(SubvolumeId::MAIN).or_default();
+            }
+            Told::Version(number, Some(version)) => {
+                // A new one is below others, and above none.
+                if self.versions.insert(number, version).is_some() {
+                    self.forget_scopes();
                 }
-                None => drop(self.versions.remove(&number)),
+            }
+            Told::Version(number, None) => {
+                self.versions.remove(&number);
+                self.forget_scopes();
             }
         }
         Ok(())
@@ -181,8 +212,10 @@ impl Versions {
 
     /// What subvolumes show has to be found again.
     fn forget_scopes(&mut self) {
-        let ids = self.subvolumes.keys().chain([&SubvolumeId::MAIN]);
-        self.scopes = ids.map(|id| (*id, OnceLock::new())).collect();
+        self.former = None;
+        self.scopes
+            .values_mut()
+            .for_each(|scope| *scope = OnceLock::new());
     }
 
     /// The version of the main subvolume.
@@ -210,6 +243,10 @@ impl Versions {
         let mut below = Vec::new();
         let mut above = version.parent;
         while let Some(number) = above {
+            if let Some(known) = self.former.as_ref().filter(|known| known.number == number) {
+                below.extend(&known.shows.0);
+                break;
+            }
             let version = self.version(number)?;
             below.extend(owned(number, &version));
             above = version.parent;
@@ -310,16 +347,71 @@ impl Versions {
         found.map(|(number, version)| (*number, version))
     }
 
-    /// The changes that a change of the table makes.
-    pub(crate) fn edit(&self) -> Edit {
-        let mut subvolumes = self.subvolumes.clone();
-        subvolumes.entry(SubvolumeId::MAIN).or_insert(Subvolume {
+    /// The main subvolume of a volume that says nothing of it yet.
+    fn first_main(&self) -> Subvolume {
+        Subvolume {
             version: self.main(),
             is_read_only: false,
             origin: SubvolumeId::MAIN,
             created: Timestamp::default(),
             name: Vec::new(),
-        });
+        }
+    }
+
+    /// The items of a new snapshot, which shows what its origin does: itself, and the versions below that which get what is changed from now
+    /// on. The rest of the table, which may be long, is not looked at.
+    pub(crate) fn with_snapshot(
+        &self,
+        id: SubvolumeId,
+        mut snapshot: Subvolume,
+        first_ino: u64,
+    ) -> Result<Vec<(Key, Vec<u8>)>> {
+        let mut items = Vec::new();
+        if self.versions.is_empty() {
+            items.push((Key::version(VersionId(0)), Version::default().encode()));
+        }
+        let origin = self.subvolumes.get(&snapshot.origin).cloned();
+        let first = || (snapshot.origin == SubvolumeId::MAIN).then(|| self.first_main());
+        let mut origin = origin.or_else(first).ok_or(Error::NoSuchSnapshot)?;
+        let taken = origin.version;
+        let mut newest = self
+            .versions
+            .keys()
+            .next_back()
+            .map_or(0, |newest| newest.0);
+        let mut below = || {
+            newest = newest
+                .checked_add(1)
+                .ok_or(Error::TooManySnapshots(self.subvolumes.len()))?;
+            let version = Version {
+                parent: Some(taken),
+                first_ino,
+                ..Version::default()
+            };
+            items.push((Key::version(VersionId(newest)), version.encode()));
+            Ok::<_, Error>(VersionId(newest))
+        };
+        let is_origin_read_only = origin.is_read_only;
+        if !is_origin_read_only {
+            origin.version = below()?;
+        }
+        snapshot.version = match snapshot.is_read_only {
+            true => taken,
+            false => below()?,
+        };
+        if !is_origin_read_only {
+            items.push((Key::subvolume(snapshot.origin), origin.encode()));
+        }
+        items.push((Key::subvolume(id), snapshot.encode()));
+        Ok(items)
+    }
+
+    /// The changes that a change of the table makes.
+    pub(crate) fn edit(&self) -> Edit {
+        let mut subvolumes = self.subvolumes.clone();
+        subvolumes
+            .entry(SubvolumeId::MAIN)
+            .or_insert_with(|| self.first_main());
         let mut versions = self.versions.clone();
         if versions.is_empty() {
             versions.insert(VersionId(0), Version::default());
@@ -494,7 +586,6 @@ impl Meta {
             let (key, value) = item?;
             versions.take(&key, Some(value))?;
         }
-        versions.forget_scopes();
         self.versions = versions;
         Ok(())
     }

@@ -61,7 +61,7 @@ impl Space {
             staged_blocks_max: AtomicU64::new(0),
             staged_blocks_max_short: AtomicU64::new(0),
             reserve_allowed: AtomicBool::new(false),
-            quota: QuotaLedger::default(),
+            quota: QuotaLedger::new(&store.media.alarm),
         };
         space.set_staging(store.options.staging_bytes_max as u64);
         space

@@ -2,7 +2,7 @@
 //! that the quota is exhausted, and write-back never asks.
 
 use persimmon_sync::atomic::{AtomicBool, Ordering};
-use persimmon_sync::{Arc, Condvar, Mutex};
+use persimmon_sync::{Alarm, Arc, Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use persimmon_format::BLOCK_SIZE;
 use persimmon_format::quota::Owner;
 
 use super::Space;
+use crate::invariant::invariant_sub;
 use crate::meta::quota::{Owners, SECTOR};
 
 /// Sectors of a block.
@@ -28,12 +29,12 @@ struct Promises {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct QuotaLedger {
     /// What is staged is counted for its owners.
     is_on: AtomicBool,
     promises: Mutex<BTreeMap<Owner, Promises>>,
     given_back: Condvar,
+    alarm: Alarm,
 }
 
 /// Sectors that somebody may stage. They are given back when this is dropped: what was staged by then counts as that.
@@ -47,13 +48,27 @@ impl Drop for Admitted {
     fn drop(&mut self) {
         let ledger = &self.space.quota;
         ledger.change(self.owners, |promises| {
-            promises.admitted = promises.admitted.saturating_sub(self.sectors);
+            invariant_sub!(
+                ledger.alarm,
+                promises.admitted,
+                self.sectors,
+                "sectors admitted for an owner"
+            );
         });
         ledger.given_back.notify_all();
     }
 }
 
 impl QuotaLedger {
+    pub(super) fn new(alarm: &Alarm) -> QuotaLedger {
+        QuotaLedger {
+            is_on: AtomicBool::new(false),
+            promises: Mutex::default(),
+            given_back: Condvar::new(),
+            alarm: alarm.clone(),
+        }
+    }
+
     /// Whether what is staged is to be counted.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
@@ -74,11 +89,16 @@ impl QuotaLedger {
         }
     }
 
-    /// Of a file so many blocks were staged, and so many are now.
+    /// The staged blocks of a file were `before`, and are `now`.
     pub(crate) fn staged(&self, owners: Owners, before: u64, now: u64) {
         self.change(owners, |promises| {
-            let others = promises.staged.saturating_sub(before * BLOCK_SECTORS);
-            promises.staged = others.saturating_add(now * BLOCK_SECTORS);
+            invariant_sub!(
+                self.alarm,
+                promises.staged,
+                before * BLOCK_SECTORS,
+                "sectors staged for an owner"
+            );
+            promises.staged += now * BLOCK_SECTORS;
         });
     }
 
@@ -109,7 +129,8 @@ impl QuotaLedger {
 }
 
 impl Space {
-    /// Admits somebody who is to stage so many sectors, unless `refuse`, told what is promised to an owner beside, refuses it for one of them.
+    /// Admits somebody who is to stage `sectors`, unless `refuse` refuses it for one of the owners. It is told what else is promised to that
+    /// owner.
     pub(crate) fn admit<R, E>(
         self: &Arc<Self>,
         owners: Owners,

@@ -42,6 +42,9 @@ pub use standing::Standing;
 pub(crate) use tuned::Tuned;
 pub(crate) use walk::Walked;
 
+/// Pages that an operation changes where owners are counted: its own, and those of a user, a group and a project.
+const PAGES_OF_COUNTED: usize = 4;
+
 /// See the module.
 pub(crate) struct Store {
     pub(crate) media: Media,
@@ -356,7 +359,11 @@ impl Store {
     /// that many pages dirty before the next look at the bounds.
     #[must_use]
     pub(crate) fn transaction_ops_max(&self) -> usize {
-        self.zones.budget.ops_max(self.cached_pages_max())
+        let ops_max = self.zones.budget.ops_max(self.cached_pages_max());
+        match self.tuned.counts_owners.load(Ordering::Relaxed) {
+            true => (ops_max / PAGES_OF_COUNTED).max(1),
+            false => ops_max,
+        }
     }
 
     /// Changes the tree without a record: packing, damaged blocks that cleaning moves, metadata written anew. Zones are freed by

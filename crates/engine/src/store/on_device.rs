@@ -8,8 +8,11 @@ use persimmon_format::footer::Footer;
 use persimmon_format::table::ZitEntry;
 use persimmon_format::zone_header::{PROPERTIES, Properties, QUOTA, VolumeIdentity};
 use persimmon_format::{Addr, PageId};
+use persimmon_sync::Alarm;
 
 use super::Store;
+use crate::error::Result;
+use crate::invariant::invariant;
 use crate::meta::Meta;
 
 /// See the module.
@@ -71,13 +74,19 @@ impl OnDevice {
         self.properties = Some(properties);
     }
 
-    /// The table of a cut with an entry for each zone that its footer tells of.
-    pub(crate) fn complete(&self, zit: &mut PerZone<ZitEntry>) {
-        let missing = self.written_zit.len().saturating_sub(zit.len());
-        if missing > 0 {
-            let free = std::iter::repeat_n(ZitEntry::default(), missing);
+    /// Gives the table of a cut an entry for each zone that its footer tells of: a volume that grows has more zones than the table.
+    pub(crate) fn complete(&self, alarm: &Alarm, zit: &mut PerZone<ZitEntry>) -> Result<()> {
+        let (zones, known) = (self.written_zit.len(), zit.len());
+        invariant!(
+            *alarm,
+            known <= zones,
+            "a cut has {known} zones, and the footer tells of {zones}"
+        );
+        if known < zones {
+            let free = std::iter::repeat_n(ZitEntry::default(), zones - known);
             *zit = zit.iter().copied().chain(free).collect();
         }
+        Ok(())
     }
 }
 

@@ -117,7 +117,17 @@ impl Snapshots<'_> {
         self.engine.snapshots.changes_between(from, to)
     }
 
-    /// The same with what may differ of each, beside the inode itself; nothing is said of one that is in one of the two alone. Takes memory
+    /// The first of these behind one, at most so many: for who asks for some at a time. Fewer are the last.
+    pub fn some_changes(
+        &self,
+        between: (SubvolumeId, SubvolumeId),
+        after: Ino,
+        max: usize,
+    ) -> Result<Vec<Ino>> {
+        self.engine.snapshots.some_changes(between, after, max)
+    }
+
+    /// All of them with what may differ of each, beside the inode itself; nothing is said of one that is in one of the two alone. Takes memory
     /// for each inode that changed.
     pub fn changed_parts(
         &self,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use persimmon_engine::{Error, FormatOptions, Intent, Options, Volume};
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{Body, LogBlock, LogState};
-use persimmon_format::{Addr, Ino, Lsn, VolumeKey};
+use persimmon_format::{Addr, Ino, Key, Lsn, VolumeKey};
 use persimmon_sim::{SimConfig, SimDevice};
 
 pub const NOW: Timestamp = Timestamp {
@@ -62,6 +62,21 @@ pub fn create(volume: &Volume) -> Result<Ino, Error> {
         tx.put_inode(ino, &inode);
         Ok(ino)
     })
+}
+
+/// Takes the last name of files, which wait to be reclaimed then.
+pub fn unlink(volume: &Volume, inos: &[Ino]) {
+    volume
+        .update::<_, Error>(Intent::Shrink, |tx| {
+            for ino in inos {
+                let mut inode = tx.inode(*ino)?.unwrap();
+                inode.nlink = 0;
+                tx.put_inode(*ino, &inode);
+                tx.put(Key::orphan(*ino), Vec::new());
+            }
+            Ok(())
+        })
+        .unwrap();
 }
 
 /// Bytes that do not compress, told by a number; its lowest byte begins each block.

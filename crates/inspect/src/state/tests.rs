@@ -120,6 +120,19 @@ fn sectors(state: &State<'_, '_>, ino: Ino) -> u64 {
     state.inode(ino).unwrap().sectors
 }
 
+/// The snapshot that [`take`] takes is deleted: the main subvolume's version absorbs its.
+fn absorb() -> [Op; 3] {
+    [
+        Op::Delete {
+            key: Key::subvolume(SubvolumeId(1)),
+        },
+        Op::Delete {
+            key: Key::version(VersionId(0)),
+        },
+        version(1, None, &[(0, 0)]),
+    ]
+}
+
 #[test]
 fn what_is_put_is_the_versions_own() {
     with_state(|state| {
@@ -224,16 +237,7 @@ fn frames_are_joined_where_nobody_else_has_any() {
         let joined = ["0 v0: 2 blocks at 0:7:10", "2 v1: 4 blocks at 0:7:12"];
         assert_eq!(extents(state), joined);
         // Once it owns the number of the one before, what follows takes that number.
-        let absorb = [
-            Op::Delete {
-                key: Key::subvolume(SubvolumeId(1)),
-            },
-            Op::Delete {
-                key: Key::version(VersionId(0)),
-            },
-            version(1, None, &[(0, 0)]),
-        ];
-        state.apply(&absorb).unwrap();
+        state.apply(&absorb()).unwrap();
         state.apply(&[map(FILE, 2, frame(12, 4))]).unwrap();
         assert_eq!(extents(state), ["0 v0: 6 blocks at 0:7:10"]);
     });
@@ -285,16 +289,7 @@ fn settling_removes_what_nothing_shows() {
         ];
         state.apply(&changes).unwrap();
         let before = shown(state, FILE);
-        let absorb = [
-            Op::Delete {
-                key: Key::subvolume(SubvolumeId(1)),
-            },
-            Op::Delete {
-                key: Key::version(VersionId(0)),
-            },
-            version(1, None, &[(0, 0)]),
-        ];
-        state.apply(&absorb).unwrap();
+        state.apply(&absorb()).unwrap();
         let first = ((KeyKind::INODE, 0), (KeyKind::EXTENT, 3));
         state.apply(&[settle(1, first.0, first.1)]).unwrap();
         let some = [

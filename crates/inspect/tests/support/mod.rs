@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use persimmon_device::ZonedDevice;
@@ -12,7 +13,7 @@ use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
 use persimmon_format::{
     Addr, BLOCK_SIZE, Compression, DeviceId, Ino, Key, KeyKind, VolumeKey, ZoneId, envelope,
 };
-use persimmon_inspect::dump::{Dump, FooterDump, MatRow, Target, dump};
+use persimmon_inspect::dump::{Dump, FooterDump, MatRow, Target, dump, item_text};
 use persimmon_inspect::{CheckOptions, Inspector, Report, Severity, check};
 use persimmon_sim::{SimConfig, SimDevice};
 
@@ -358,4 +359,49 @@ pub fn mend(device: &Arc<SimDevice>) -> Report {
         "repairing finds no end: {:#?}",
         report(device, true).findings
     );
+}
+
+/// The items of all versions, as the engine has them once it has recovered.
+pub fn engine_items(device: &Arc<SimDevice>) -> BTreeMap<Key, Vec<u8>> {
+    let options = Options {
+        read_only: true,
+        ..Options::default()
+    };
+    let (volume, _) = Volume::open(device.clone(), options).unwrap();
+    let mut items = BTreeMap::new();
+    let keep = |key: Key, value: &[u8]| Some((key, value.to_vec()));
+    volume
+        .snapshots()
+        .walk_stored(keep, |(key, value)| drop(items.insert(key, value)))
+        .unwrap();
+    items
+}
+
+/// The replay of the inspector leads to the very items that the one of the engine leads to.
+pub fn assert_same_items(device: &Arc<SimDevice>) {
+    let items = engine_items(device);
+    let inspector = Inspector::open(&**device).unwrap();
+    let all = Target::Keys {
+        from: None,
+        to: None,
+    };
+    let Dump::Keys(found) = dump(&inspector, &all).unwrap() else {
+        panic!("no items")
+    };
+    let mine: Vec<_> = { found.into_iter() }
+        .map(|row| (row.ino, row.item, row.version, row.value.0))
+        .collect();
+    let theirs: Vec<_> = { items.iter() }
+        .map(|(key, value)| (key.ino.0, key.item, key.version.0, item_text(key, value)))
+        .collect();
+    let differs = mine.iter().zip(&theirs).position(|(a, b)| a != b);
+    if let Some(at) = differs {
+        let around = at.saturating_sub(3)..(at + 4).min(mine.len()).min(theirs.len());
+        panic!(
+            "mine {:#?}\ntheirs {:#?}",
+            &mine[around.clone()],
+            &theirs[around]
+        );
+    }
+    assert_eq!(mine.len(), theirs.len());
 }

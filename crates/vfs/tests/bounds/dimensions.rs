@@ -13,6 +13,7 @@ const NONE: Handle = Handle::NONE;
 const COMPRESS: InodeFlags = InodeFlags {
     compress: true,
     no_compress: false,
+    inherits_project: false,
 };
 
 macro_rules! requests {

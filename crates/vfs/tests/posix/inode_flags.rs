@@ -1,5 +1,6 @@
 //! The flags of `chattr`, which are another view of `user.persimmon.compression`.
 
+use persimmon_engine::Quotas;
 use persimmon_vfs::{Caller, Error, Ino, InodeFlags, ROOT, Result, XattrMode};
 
 use crate::fixture::Fixture;
@@ -102,7 +103,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     tell(&fs, ino, "zstd:9");
     let both = set(&fs, ino, COMPRESS | NO_COMPRESS);
     assert!(matches!(both, Err(Error::Invalid(_))));
-    // Immutable, append only, no copy on write, project.
+    // Immutable, append only, no copy on write, and of a file its project.
     for other in [0x10, 0x20, 0x80_0000, 0x2000_0000] {
         let refused = set(&fs, ino, COMPRESS | other);
         assert!(matches!(refused, Err(Error::NotSupported)), "{other:x}");
@@ -118,6 +119,27 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         assert!(matches!(set(&fs, ino, COMPRESS), Err(Error::NotSupported)));
     }
     assert!(matches!(set(&fs, Ino(999), 0), Err(Error::Stale)));
+}
+
+#[test]
+fn directories_with_a_project_show_that_it_is_inherited() {
+    const INHERITS: u32 = 0x2000_0000;
+    let fs = Fixture::default();
+    let dir = fs.mkdir("d");
+    // Without a project it changes nothing.
+    set(&fs, dir, INHERITS | COMPRESS).unwrap();
+    assert_eq!(shown(&fs, dir), COMPRESS);
+    Quotas::of(fs.vfs.volume()).turn_on(false).unwrap();
+    fs.vfs.set_project(&fs.root, dir, 7).unwrap();
+    assert_eq!(shown(&fs, dir), INHERITS | COMPRESS);
+    set(&fs, dir, INHERITS).unwrap();
+    assert_eq!(shown(&fs, dir), INHERITS);
+    // A directory always gives its project to what is made in it.
+    assert!(matches!(set(&fs, dir, 0), Err(Error::NotSupported)));
+    let file = fs.file("d/f", b"");
+    assert_eq!(shown(&fs, file), 0);
+    assert_eq!(fs.vfs.project(file).unwrap(), 7);
+    set(&fs, file, COMPRESS).unwrap();
 }
 
 #[test]
