@@ -9,6 +9,7 @@ mod device;
 mod devices;
 mod dump;
 mod exit;
+mod fallocate;
 mod fs;
 mod fsck;
 mod grow;
@@ -81,6 +82,7 @@ enum Command {
     Dump(dump::Dump),
     Clone(fs::CloneCommand),
     Dedup(fs::DedupCommand),
+    Fallocate(fallocate::Fallocate),
     Snapshot(snapshot::SnapshotCommand),
     Send(send::Send),
     Receive(receive::Receive),
@@ -114,6 +116,7 @@ impl Command {
             Command::Dump(command) => command.run(),
             Command::Clone(command) => command.run(),
             Command::Dedup(command) => command.run(),
+            Command::Fallocate(command) => command.run(),
             Command::Snapshot(command) => command.run(),
             Command::Send(command) => command.run(),
             Command::Receive(command) => command.run(),
@@ -148,6 +151,7 @@ impl Command {
             Command::Dump(_) => ("dump", exit::FAILED, exit::USAGE),
             Command::Clone(_) => ("clone", exit::FAILED, exit::USAGE),
             Command::Dedup(_) => ("dedup", exit::FAILED, exit::USAGE),
+            Command::Fallocate(_) => ("fallocate", exit::FAILED, exit::USAGE),
             Command::Snapshot(command) => (command.name(), exit::FAILED, exit::USAGE),
             Command::Send(_) => ("send", exit::FAILED, exit::USAGE),
             Command::Receive(_) => ("receive", exit::FAILED, exit::USAGE),

@@ -15,6 +15,7 @@ pub mod mounts;
 pub mod options;
 mod processes;
 mod protocol;
+pub mod ranges;
 mod session;
 pub mod size;
 mod transport;

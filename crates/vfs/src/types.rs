@@ -341,17 +341,26 @@ pub enum Allocate {
         /// Leave the size as it is.
         keep_size: bool,
     },
+    /// Takes it out: what is behind follows what is before.
+    Collapse,
+    /// Puts a hole in: what is there moves behind it.
+    Insert,
 }
 
+/// The modes that move what is behind.
+const SHIFTS: i32 = libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE;
+
 impl Allocate {
-    /// From the mode of `fallocate(2)`. Collapse, insert and unshare are not offered:
-    /// `EOPNOTSUPP`.
+    /// From the mode of `fallocate(2)`. Unshare is not offered: `EOPNOTSUPP`. Collapse and insert go with nothing else.
     pub fn from_linux(mode: i32) -> Result<Allocate> {
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => Ok(Allocate::Reserve { keep_size }),
             libc::FALLOC_FL_PUNCH_HOLE if keep_size => Ok(Allocate::Punch),
             libc::FALLOC_FL_ZERO_RANGE => Ok(Allocate::Zero { keep_size }),
+            libc::FALLOC_FL_COLLAPSE_RANGE if !keep_size => Ok(Allocate::Collapse),
+            libc::FALLOC_FL_INSERT_RANGE if !keep_size => Ok(Allocate::Insert),
+            mode if mode & SHIFTS != 0 => Err(Error::Invalid("a mode that goes with no other")),
             _ => Err(Error::NotSupported),
         }
     }

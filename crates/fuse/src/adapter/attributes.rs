@@ -11,6 +11,7 @@ use crate::control;
 use crate::inode_flags;
 use crate::lifetimes;
 use crate::protocol::{self, Answer, Call, Errno, Fields, Header};
+use crate::ranges;
 use crate::transport::{Outcome, Transport};
 
 const SET_MODE: u32 = 1 << 0;
@@ -121,6 +122,7 @@ impl Adapter {
                 | inode_flags::GET_EXTENDED
                 | inode_flags::SET_EXTENDED),
             )) => Outcome::Now(self.inode_flags(call, command)),
+            Ok((file, ranges::CHANGE)) => self.change_range(call, file, transport),
             Ok((file, command)) => Outcome::Now(self.lifetime(call, file, command)),
         }
     }
@@ -134,6 +136,34 @@ impl Adapter {
             // It may have taken a snapshot, of which the kernel knows nothing: it is to list them anew.
             later.write_back(SNAPSHOTS.0);
             later.answer(answer.map(|answer| whole(&answer)));
+        });
+        Outcome::Later
+    }
+
+    /// Taking a range out of a file, or putting one in. Another thread does it: what the kernel holds back is written before, and what it has
+    /// cached is forgotten after.
+    fn change_range(&self, call: &Call<'_>, file: Handle, transport: &dyn Transport) -> Outcome {
+        let (offset, length, what) = match ranges::parse(call.data()) {
+            Ok(parsed) => parsed,
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        let Some(later) = transport.later_with_pages() else {
+            return Outcome::Now(Err(Errno(libc::EAGAIN)));
+        };
+        let (door, node, sync) = (self.door.clone(), node(call), self.sync);
+        let author = author_by_uid(call.header);
+        self.renames.run_elsewhere(move || {
+            later.write_back(node.0);
+            let changed = door.run("ioctl", |vfs| {
+                vfs.kill_privileges(node, file, author)?;
+                vfs.fallocate(node, file, offset, length, what)?;
+                if sync {
+                    vfs.fsync(node, Handle::NONE)?;
+                }
+                Ok(())
+            });
+            later.write_back(node.0);
+            later.answer(changed.map(|()| whole(&[])));
         });
         Outcome::Later
     }

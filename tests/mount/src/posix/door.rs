@@ -226,7 +226,15 @@ impl OpenFile for Opened {
     }
 
     fn allocate(&self, mode: FallocateFlags, at: u64, len: u64) -> Outcome<()> {
-        rustix::fs::fallocate(&self.0, mode, at, len)
+        let moves = [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE];
+        match rustix::fs::fallocate(&self.0, mode, at, len) {
+            // The kernel passes these to no FUSE filesystem.
+            Err(rustix::io::Errno::OPNOTSUPP) if moves.contains(&mode) => {
+                let inserts = mode == FallocateFlags::INSERT_RANGE;
+                errno(persimmon_fuse::ranges::change(&self.0, at, len, inserts))
+            }
+            result => result,
+        }
     }
 
     fn copy_to(&self, at: u64, to: &Opened, to_at: u64, len: usize) -> Outcome<usize> {

@@ -60,9 +60,9 @@ pub const DEVIATIONS: &[(Kind, &str, &str)] = &[
         "ext4 knows of no lifetimes",
     ),
     (
-        Kind::Ext4,
-        "posix::errors::fallocate EOPNOTSUPP: collapse, insert, unshare",
-        "ext4 offers it",
+        Kind::Persimmon,
+        "posix::allocate::what_moves_goes_with_no_other_mode",
+        "the kernel refuses all modes that it does not pass (EOPNOTSUPP)",
     ),
 ];
 
