@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 
 use persimmon_engine::{Intent, Transaction, Volume};
-use persimmon_format::inode::{FLAG_XATTRS, Inode, ROOT, SHARED, TYPE_MASK, Timestamp};
+use persimmon_format::inode::{
+    FLAG_XATTRS, FLAGS_OF_USERS, Inode, ROOT, SHARED, TYPE_MASK, Timestamp,
+};
 use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
 use persimmon_format::{Ino, Key, KeyKind, shown};
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt};
@@ -169,7 +171,7 @@ impl<'a, 'd> Copy<'a, 'd> {
         }
         let size = inode.size;
         inode.sectors = 0;
-        inode.flags &= FLAG_XATTRS;
+        inode.flags &= FLAG_XATTRS | FLAGS_OF_USERS;
         // The other volume has no quota, and no projects.
         inode.project = 0;
         inode.nlink = self.placement.names(ino);

@@ -10,6 +10,7 @@ use persimmon_format::BLOCK_SIZE;
 
 use crate::handles::Open;
 use crate::nodes::Node;
+use crate::protection::check_allocate;
 use crate::{
     Allocate, Author, Error, FILE_SIZE_MAX, Handle, Ino, Result, SeekTo, Vfs, WriteFlags, Written,
 };
@@ -185,6 +186,7 @@ impl Vfs {
         if open.as_ref().is_some_and(|o| !o.flags.write) {
             return Err(Error::BadHandle);
         }
+        self.check_unopened(ino, handle)?;
         Ok(open)
     }
 
@@ -255,6 +257,7 @@ impl Vfs {
             return Err(Error::Invalid("length 0"));
         }
         end_of(offset, len)?;
+        check_allocate(&self.inode(ino)?, what)?;
         let _pin = self.pin_unopened(ino, open.as_ref())?;
         let node = open.as_ref().map(|o| &*o.node);
         if matches!(what, Allocate::Collapse | Allocate::Insert) {

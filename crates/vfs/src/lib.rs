@@ -23,6 +23,7 @@ mod named;
 mod namespace;
 mod nodes;
 mod privileges;
+mod protection;
 mod quota;
 mod rename;
 mod snapshots;

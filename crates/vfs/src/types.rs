@@ -229,6 +229,8 @@ pub struct OpenFlags {
     /// Every write goes to the end. A door whose kernel computes the offset of appends (FUSE)
     /// leaves it off.
     pub append: bool,
+    /// The door does that itself, where [`OpenFlags::append`] is off: an append-only file can be opened.
+    pub door_appends: bool,
     /// Empty the file.
     pub truncate: bool,
     /// Every write is durable with all attributes before it returns (`O_SYNC`).
@@ -260,6 +262,7 @@ impl OpenFlags {
             read: mode != libc::O_WRONLY,
             write: mode != libc::O_RDONLY,
             append: flags & libc::O_APPEND != 0,
+            door_appends: false,
             truncate: flags & libc::O_TRUNC != 0,
             sync,
             data_sync: !sync && flags & libc::O_DSYNC != 0,
@@ -406,20 +409,37 @@ pub struct InodeFlags {
     pub compress: bool,
     /// It was told not to be compressed (`m`, `FS_NOCOMP_FL`).
     pub no_compress: bool,
+    /// A file is written at its end alone, a directory loses no names (`a`, `FS_APPEND_FL`).
+    pub append_only: bool,
+    /// Nothing of it changes (`i`, `FS_IMMUTABLE_FL`).
+    pub immutable: bool,
+    /// Backups leave it out (`d`, `FS_NODUMP_FL`).
+    pub no_dump: bool,
 }
 
 impl InodeFlags {
     const COMPRESS: u32 = 0x4;
     const NO_COMPRESS: u32 = 0x400;
+    const IMMUTABLE: u32 = 0x10;
+    const APPEND_ONLY: u32 = 0x20;
+    const NO_DUMP: u32 = 0x40;
+    const ALL: u32 = InodeFlags::COMPRESS
+        | InodeFlags::NO_COMPRESS
+        | InodeFlags::IMMUTABLE
+        | InodeFlags::APPEND_ONLY
+        | InodeFlags::NO_DUMP;
 
     /// From the flags of `FS_IOC_SETFLAGS`. No other is ever set, so that any other would be a change: `EOPNOTSUPP`.
     pub fn from_linux(flags: u32) -> Result<InodeFlags> {
-        if flags & !(InodeFlags::COMPRESS | InodeFlags::NO_COMPRESS) != 0 {
+        if flags & !InodeFlags::ALL != 0 {
             return Err(Error::NotSupported);
         }
         Ok(InodeFlags {
             compress: flags & InodeFlags::COMPRESS != 0,
             no_compress: flags & InodeFlags::NO_COMPRESS != 0,
+            append_only: flags & InodeFlags::APPEND_ONLY != 0,
+            immutable: flags & InodeFlags::IMMUTABLE != 0,
+            no_dump: flags & InodeFlags::NO_DUMP != 0,
         })
     }
 
@@ -427,7 +447,11 @@ impl InodeFlags {
     #[must_use]
     pub fn to_linux(self) -> u32 {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        flag(self.compress, InodeFlags::COMPRESS) | flag(self.no_compress, InodeFlags::NO_COMPRESS)
+        flag(self.compress, InodeFlags::COMPRESS)
+            | flag(self.no_compress, InodeFlags::NO_COMPRESS)
+            | flag(self.append_only, InodeFlags::APPEND_ONLY)
+            | flag(self.immutable, InodeFlags::IMMUTABLE)
+            | flag(self.no_dump, InodeFlags::NO_DUMP)
     }
 }
 

@@ -142,6 +142,16 @@ impl Door for Mounted {
         rustix::fs::utimensat(CWD, self.at(path), &times, AtFlags::SYMLINK_NOFOLLOW)
     }
 
+    fn flags(&self, path: impl AsRef<Path>) -> Outcome<u32> {
+        let file = errno(File::open(self.at(path)))?;
+        Ok(rustix::fs::ioctl_getflags(file)?.bits())
+    }
+
+    fn set_flags(&self, path: impl AsRef<Path>, flags: u32) -> Outcome<()> {
+        let file = errno(File::open(self.at(path)))?;
+        rustix::fs::ioctl_setflags(file, rustix::fs::IFlags::from_bits_retain(flags))
+    }
+
     fn setxattr_with(
         &self,
         path: impl AsRef<Path>,
