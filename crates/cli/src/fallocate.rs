@@ -16,10 +16,14 @@ use rustix::io::Errno;
 ///
 /// `fallocate` of util-linux does all else; these two modes Linux does not pass to FUSE filesystems.
 #[derive(Args)]
-#[group(id = "mode", required = true, multiple = false, args = ["collapse_range", "insert_range"])]
 pub struct Fallocate {
     /// Take the range out; it has to end before the file does
-    #[arg(short, long)]
+    #[arg(
+        short,
+        long,
+        required_unless_present = "insert_range",
+        conflicts_with = "insert_range"
+    )]
     collapse_range: bool,
     /// Put the range in, as a hole; it has to begin before the file ends
     #[arg(short, long)]

@@ -38,6 +38,7 @@ mod spec;
 mod stats;
 mod sync;
 mod trace;
+mod trim;
 mod tune;
 mod umount;
 mod usage;
@@ -79,6 +80,7 @@ enum Command {
     Tune(tune::Tune),
     Trace(trace::Trace),
     Sync(sync::Sync),
+    Trim(trim::Trim),
     Dump(dump::Dump),
     Clone(fs::CloneCommand),
     Dedup(fs::DedupCommand),
@@ -113,6 +115,7 @@ impl Command {
             Command::Tune(command) => command.run(),
             Command::Trace(command) => command.run(),
             Command::Sync(command) => command.run(),
+            Command::Trim(command) => command.run(),
             Command::Dump(command) => command.run(),
             Command::Clone(command) => command.run(),
             Command::Dedup(command) => command.run(),
@@ -148,6 +151,7 @@ impl Command {
             Command::Tune(_) => ("tune", exit::FAILED, exit::USAGE),
             Command::Trace(_) => ("trace", exit::FAILED, exit::USAGE),
             Command::Sync(_) => ("sync", exit::FAILED, exit::USAGE),
+            Command::Trim(_) => ("trim", exit::FAILED, exit::USAGE),
             Command::Dump(_) => ("dump", exit::FAILED, exit::USAGE),
             Command::Clone(_) => ("clone", exit::FAILED, exit::USAGE),
             Command::Dedup(_) => ("dedup", exit::FAILED, exit::USAGE),

@@ -101,6 +101,7 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
         ("tune", vec![(Tells, vec!["tune", "--help"])]),
         ("trace", vec![(Tells, vec!["trace", "--help"])]),
         ("sync", vec![(Tells, vec!["sync", "--help"])]),
+        ("trim", vec![(Tells, vec!["trim", "--help"])]),
         (
             "dump",
             [

@@ -19,6 +19,7 @@ pub mod ranges;
 mod session;
 pub mod size;
 mod transport;
+pub mod trim;
 mod workers;
 
 pub use latency::{Histogram, Latencies};

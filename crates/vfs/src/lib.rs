@@ -27,6 +27,7 @@ mod protection;
 mod quota;
 mod rename;
 mod snapshots;
+mod trim;
 mod types;
 mod volume;
 mod xattrs;

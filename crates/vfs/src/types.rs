@@ -350,9 +350,6 @@ pub enum Allocate {
     Insert,
 }
 
-/// The modes that move what is behind.
-const SHIFTS: i32 = libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE;
-
 impl Allocate {
     /// From the mode of `fallocate(2)`. Unshare is not offered: `EOPNOTSUPP`. Collapse and insert go with nothing else.
     pub fn from_linux(mode: i32) -> Result<Allocate> {
@@ -363,7 +360,6 @@ impl Allocate {
             libc::FALLOC_FL_ZERO_RANGE => Ok(Allocate::Zero { keep_size }),
             libc::FALLOC_FL_COLLAPSE_RANGE if !keep_size => Ok(Allocate::Collapse),
             libc::FALLOC_FL_INSERT_RANGE if !keep_size => Ok(Allocate::Insert),
-            mode if mode & SHIFTS != 0 => Err(Error::Invalid("a mode that goes with no other")),
             _ => Err(Error::NotSupported),
         }
     }

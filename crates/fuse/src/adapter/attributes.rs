@@ -13,6 +13,7 @@ use crate::lifetimes;
 use crate::protocol::{self, Answer, Call, Errno, Fields, Header};
 use crate::ranges;
 use crate::transport::{Outcome, Transport};
+use crate::trim;
 
 const SET_MODE: u32 = 1 << 0;
 const SET_UID: u32 = 1 << 1;
@@ -122,6 +123,10 @@ impl Adapter {
                 | inode_flags::GET_EXTENDED
                 | inode_flags::SET_EXTENDED),
             )) => Outcome::Now(self.inode_flags(call, command)),
+            Ok((_, trim::TRIM)) => match control::may(call.header.uid) {
+                Err(error) => Outcome::Now(Err(error)),
+                Ok(()) => self.trim(transport),
+            },
             Ok((file, ranges::CHANGE)) => self.change_range(call, file, transport),
             Ok((file, command)) => Outcome::Now(self.lifetime(call, file, command)),
         }
@@ -136,6 +141,16 @@ impl Adapter {
             // It may have taken a snapshot, of which the kernel knows nothing: it is to list them anew.
             later.write_back(SNAPSHOTS.0);
             later.answer(answer.map(|answer| whole(&answer)));
+        });
+        Outcome::Later
+    }
+
+    /// Answered by another thread: the device takes its time.
+    fn trim(&self, transport: &dyn Transport) -> Outcome {
+        let (door, later) = (self.door.clone(), transport.later());
+        self.controls.run_elsewhere(move || {
+            let trimmed = door.run("ioctl", |vfs| vfs.trim());
+            later.answer(trimmed.map(|bytes| whole(&trim::encode(bytes))));
         });
         Outcome::Later
     }

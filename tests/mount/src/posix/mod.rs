@@ -59,11 +59,6 @@ pub const DEVIATIONS: &[(Kind, &str, &str)] = &[
         "posix::errors::setxattr EINVAL: a lifetime that does not exist",
         "ext4 knows of no lifetimes",
     ),
-    (
-        Kind::Persimmon,
-        "posix::allocate::what_moves_goes_with_no_other_mode",
-        "the kernel refuses all modes that it does not pass (EOPNOTSUPP)",
-    ),
 ];
 
 /// True when this check is known not to hold on this filesystem.
