@@ -343,6 +343,10 @@ pub const PERSIMMON_ALLOCATE_RESERVE_KEEP_SIZE: u32 = 1;
 pub const PERSIMMON_ALLOCATE_PUNCH: u32 = 2;
 /// Have it read as zeros, with space set aside; the size grows with it.
 pub const PERSIMMON_ALLOCATE_ZERO: u32 = 3;
+/// Take it out: what is behind follows what is before. Whole blocks of 4096 bytes, which end before the file does.
+pub const PERSIMMON_ALLOCATE_COLLAPSE: u32 = 4;
+/// Put it in, as a hole: what is there moves behind it. Whole blocks of 4096 bytes, which begin before the file ends.
+pub const PERSIMMON_ALLOCATE_INSERT: u32 = 5;
 
 /// Changes how a range is backed: `how` is one of `PERSIMMON_ALLOCATE_*`.
 ///
@@ -361,6 +365,8 @@ pub unsafe extern "C" fn persimmon_allocate(
             PERSIMMON_ALLOCATE_RESERVE_KEEP_SIZE => Allocate::Reserve { keep_size: true },
             PERSIMMON_ALLOCATE_PUNCH => Allocate::Punch,
             PERSIMMON_ALLOCATE_ZERO => Allocate::Zero { keep_size: false },
+            PERSIMMON_ALLOCATE_COLLAPSE => Allocate::Collapse,
+            PERSIMMON_ALLOCATE_INSERT => Allocate::Insert,
             _ => return Err(Failure::invalid("allocating has the ways 0 to 3")),
         };
         // SAFETY: as the caller promises.

@@ -31,6 +31,21 @@ pub unsafe extern "C" fn persimmon_checkpoint(fs: *const persimmon_fs) -> c_int 
     })
 }
 
+/// Frees the zones in which nothing is live and has the device reset them: an image gives their space back to its host.
+/// `bytes` tells how many bytes of zones became free.
+///
+/// # Safety
+/// `fs` is a handle; `bytes` a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_trim(fs: *const persimmon_fs, bytes: *mut u64) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (fs, bytes) = unsafe { (object(fs, "the filesystem")?, answer(bytes)?) };
+        bytes.write(fs.0.trim()?);
+        Ok(())
+    })
+}
+
 /// Counters since the volume was opened.
 #[repr(C)]
 #[derive(Clone, Copy)]

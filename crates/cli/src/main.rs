@@ -9,6 +9,7 @@ mod device;
 mod devices;
 mod dump;
 mod exit;
+mod fallocate;
 mod fs;
 mod fsck;
 mod grow;
@@ -37,6 +38,7 @@ mod spec;
 mod stats;
 mod sync;
 mod trace;
+mod trim;
 mod tune;
 mod umount;
 mod usage;
@@ -78,9 +80,11 @@ enum Command {
     Tune(tune::Tune),
     Trace(trace::Trace),
     Sync(sync::Sync),
+    Trim(trim::Trim),
     Dump(dump::Dump),
     Clone(fs::CloneCommand),
     Dedup(fs::DedupCommand),
+    Fallocate(fallocate::Fallocate),
     Snapshot(snapshot::SnapshotCommand),
     Send(send::Send),
     Receive(receive::Receive),
@@ -111,9 +115,11 @@ impl Command {
             Command::Tune(command) => command.run(),
             Command::Trace(command) => command.run(),
             Command::Sync(command) => command.run(),
+            Command::Trim(command) => command.run(),
             Command::Dump(command) => command.run(),
             Command::Clone(command) => command.run(),
             Command::Dedup(command) => command.run(),
+            Command::Fallocate(command) => command.run(),
             Command::Snapshot(command) => command.run(),
             Command::Send(command) => command.run(),
             Command::Receive(command) => command.run(),
@@ -145,9 +151,11 @@ impl Command {
             Command::Tune(_) => ("tune", exit::FAILED, exit::USAGE),
             Command::Trace(_) => ("trace", exit::FAILED, exit::USAGE),
             Command::Sync(_) => ("sync", exit::FAILED, exit::USAGE),
+            Command::Trim(_) => ("trim", exit::FAILED, exit::USAGE),
             Command::Dump(_) => ("dump", exit::FAILED, exit::USAGE),
             Command::Clone(_) => ("clone", exit::FAILED, exit::USAGE),
             Command::Dedup(_) => ("dedup", exit::FAILED, exit::USAGE),
+            Command::Fallocate(_) => ("fallocate", exit::FAILED, exit::USAGE),
             Command::Snapshot(command) => (command.name(), exit::FAILED, exit::USAGE),
             Command::Send(_) => ("send", exit::FAILED, exit::USAGE),
             Command::Receive(_) => ("receive", exit::FAILED, exit::USAGE),

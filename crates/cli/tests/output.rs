@@ -101,6 +101,7 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
         ("tune", vec![(Tells, vec!["tune", "--help"])]),
         ("trace", vec![(Tells, vec!["trace", "--help"])]),
         ("sync", vec![(Tells, vec!["sync", "--help"])]),
+        ("trim", vec![(Tells, vec!["trim", "--help"])]),
         (
             "dump",
             [
@@ -112,6 +113,7 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
         ),
         ("clone", vec![(Tells, vec!["clone", "--help"])]),
         ("dedup", vec![(Tells, vec!["dedup", "--help"])]),
+        ("fallocate", vec![(Tells, vec!["fallocate", "--help"])]),
         ("snapshot", with_json(&["snapshot", "list", "img"])),
         ("quota", with_json(&["quota", "report", "img"])),
         ("send", vec![(Tells, vec!["send", "--help"])]),

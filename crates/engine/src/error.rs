@@ -187,6 +187,9 @@ pub enum Error {
     /// A file offset past the largest.
     #[error("offset or size past the largest file, 8 EiB")]
     TooLarge,
+    /// A range is to be taken out of a file that does not end before the file does, or put in at its end.
+    #[error("the range does not lie before the end of the file")]
+    NotBeforeEnd,
     /// A page that the operation needs is not in memory. Answered inside
     /// [`crate::Volume::view`] and [`crate::Volume::update`] only, which fetch it and run the
     /// closure again.

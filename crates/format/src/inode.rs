@@ -91,7 +91,8 @@ pub struct Inode {
     pub sectors: u64,
     /// Device number of a device node, as `st_rdev`.
     pub rdev: u32,
-    /// Hints: [`FLAG_XATTRS`], [`FLAG_PREALLOCATED`], [`FLAG_DELTAS`]. Other bits are 0.
+    /// Hints: [`FLAG_XATTRS`], [`FLAG_PREALLOCATED`], [`FLAG_DELTAS`]; and what users set: [`FLAG_APPEND_ONLY`], [`FLAG_IMMUTABLE`],
+    /// [`FLAG_NO_DUMP`]. Other bits are 0.
     pub flags: u32,
     /// Last access.
     pub atime: Timestamp,
@@ -126,6 +127,18 @@ pub const FLAG_PREALLOCATED: u32 = 2;
 
 /// Set once a block of the file was written as a delta, and left set: without it nobody needs to look for deltas.
 pub const FLAG_DELTAS: u32 = 4;
+
+/// A user set it (`chattr +a`): a file is written at its end alone, a directory loses no names.
+pub const FLAG_APPEND_ONLY: u32 = 8;
+
+/// A user set it (`chattr +i`): nothing of it changes.
+pub const FLAG_IMMUTABLE: u32 = 16;
+
+/// A user set it (`chattr +d`): backups are to leave it out. Nothing here heeds it.
+pub const FLAG_NO_DUMP: u32 = 32;
+
+/// Those that users set.
+pub const FLAGS_OF_USERS: u32 = FLAG_APPEND_ONLY | FLAG_IMMUTABLE | FLAG_NO_DUMP;
 
 /// Bit of the mask of an inode in a record.
 const COMPRESSION_TOLD: u8 = 8;

@@ -239,6 +239,7 @@ fn open_flags(header: Header, flags: u32, kills: u32) -> OpenFlags {
     OpenFlags {
         read: true,
         append: false,
+        door_appends: flags.cast_signed() & libc::O_APPEND != 0,
         author: author(header, kills & KILL_SUIDGID != 0),
         is_limited: header.uid != 0,
         ..OpenFlags::from_linux(flags.cast_signed())

@@ -15,9 +15,11 @@ pub mod mounts;
 pub mod options;
 mod processes;
 mod protocol;
+pub mod ranges;
 mod session;
 pub mod size;
 mod transport;
+pub mod trim;
 mod workers;
 
 pub use latency::{Histogram, Latencies};

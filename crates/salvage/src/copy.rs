@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 
 use persimmon_engine::{Intent, Transaction, Volume};
-use persimmon_format::inode::{FLAG_XATTRS, Inode, ROOT, SHARED, TYPE_MASK, Timestamp};
+use persimmon_format::inode::{
+    FLAG_XATTRS, FLAGS_OF_USERS, Inode, ROOT, SHARED, TYPE_MASK, Timestamp,
+};
 use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
 use persimmon_format::{Ino, Key, KeyKind, shown};
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt};
@@ -181,7 +183,7 @@ impl<'a, 'd> Copy<'a, 'd> {
         }
         let size = inode.size;
         inode.sectors = 0;
-        inode.flags &= FLAG_XATTRS;
+        inode.flags &= FLAG_XATTRS | FLAGS_OF_USERS;
         if inode.project != 0 {
             self.quota.begin(self.to)?;
         }

@@ -6,6 +6,7 @@ use persimmon_engine::{Intent, Quotas};
 use persimmon_format::inode::{Inode, TYPE_MASK};
 
 use crate::acl::{self, Acl};
+use crate::protection::{check_attributes, check_gets};
 use crate::{
     Attr, Author, Caller, Error, FileKind, Handle, Ino, Result, SNAPSHOTS, SetAttr, SetTime,
     Timestamp, Vfs,
@@ -90,6 +91,8 @@ impl Vfs {
     pub fn setattr(&self, ino: Ino, handle: Handle, set: &SetAttr) -> Result<Attr> {
         self.changeable(ino)?;
         check_times(set)?;
+        let inode = self.inode(ino)?;
+        check_attributes(&inode, set)?;
         if let Some(size) = set.size {
             self.set_size(ino, handle, size, set.author)?;
         }
@@ -132,6 +135,7 @@ impl Vfs {
         let change = |written: Option<Timestamp>| {
             self.change(Intent::Shrink, |tx| {
                 let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
+                check_attributes(&inode, set)?;
                 let before = inode;
                 inode.mtime = written.unwrap_or(inode.mtime);
                 if let Some(given_away) = &given_away
@@ -184,6 +188,9 @@ impl Vfs {
     /// mode and access control list. For doors without a kernel.
     pub fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
         let inode = self.inode(ino)?;
+        if mask & 2 != 0 {
+            check_gets(&inode)?;
+        }
         let is_changed = mask & 2 != 0 && (inode.is_file() || inode.is_dir());
         if is_changed && ino != SNAPSHOTS {
             self.changeable(ino)?;

@@ -211,6 +211,9 @@ impl From<Engine> for Error {
             Engine::QuotaExceeded { .. } => Error::QuotaExceeded(Some(Box::new(error))),
             Engine::QuotaOff => Error::QuotaOff,
             Engine::TooLarge => Error::FileTooLarge,
+            Engine::NotBeforeEnd => {
+                Error::Invalid("a range that is not before the end of the file")
+            }
             Engine::Device(DeviceError::HostFull) => Error::HostFull,
             other => Error::Storage(Box::new(other)),
         }

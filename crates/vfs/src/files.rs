@@ -5,11 +5,12 @@
 
 use persimmon_sync::atomic::Ordering;
 
-use persimmon_engine::{CloneRange, CloneWhen, Cloned, Promised, Seek};
+use persimmon_engine::{CloneRange, CloneWhen, Cloned, Layout, Promised, Seek, Shift};
 use persimmon_format::BLOCK_SIZE;
 
 use crate::handles::Open;
 use crate::nodes::Node;
+use crate::protection::check_allocate;
 use crate::{
     Allocate, Author, Error, FILE_SIZE_MAX, Handle, Ino, Result, SeekTo, Vfs, WriteFlags, Written,
 };
@@ -185,6 +186,7 @@ impl Vfs {
         if open.as_ref().is_some_and(|o| !o.flags.write) {
             return Err(Error::BadHandle);
         }
+        self.check_unopened(ino, handle)?;
         Ok(open)
     }
 
@@ -255,14 +257,21 @@ impl Vfs {
             return Err(Error::Invalid("length 0"));
         }
         end_of(offset, len)?;
+        check_allocate(&self.inode(ino)?, what)?;
         let _pin = self.pin_unopened(ino, open.as_ref())?;
         let node = open.as_ref().map(|o| &*o.node);
+        if matches!(what, Allocate::Collapse | Allocate::Insert) {
+            let block = BLOCK_SIZE as u64;
+            if !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
+                return Err(Error::Invalid("a range that is not of whole blocks"));
+            }
+        }
         self.clear_privileges(ino, node, Author::Privileged)?;
         let _admission = match what {
             Allocate::Reserve { .. } | Allocate::Zero { .. } => {
                 Some(self.admit_whole(ino, open.as_deref(), (offset, len))?)
             }
-            Allocate::Punch => None,
+            Allocate::Punch | Allocate::Collapse | Allocate::Insert => None,
         };
         let now = self.now();
         let done = match what {
@@ -271,6 +280,8 @@ impl Vfs {
             }
             Allocate::Punch => self.volume.punch(ino, offset, len, now),
             Allocate::Zero { keep_size } => self.volume.zero(ino, offset, len, keep_size, now),
+            Allocate::Collapse => self.shift(ino, (offset, len), Shift::Collapse),
+            Allocate::Insert => self.shift(ino, (offset, len), Shift::Insert),
         };
         self.watch(done)?;
         if let Some(node) = node {
@@ -280,6 +291,11 @@ impl Vfs {
             self.watch(self.volume.sync_file(ino))?;
         }
         Ok(())
+    }
+
+    /// Blocks of the file move.
+    fn shift(&self, ino: Ino, range: (u64, u64), how: Shift) -> persimmon_engine::Result<()> {
+        Layout::of(&self.volume).shift(ino, range, how, self.now())
     }
 
     /// The next data or hole at or past `offset`.

@@ -7,6 +7,7 @@ use persimmon_format::SubvolumeId;
 
 use crate::lifetimes::LifetimeHint;
 use crate::nodes::Node;
+use crate::protection::check_open;
 use crate::{Error, FileKind, Handle, Ino, LockOwner, OpenFlags, Result, SNAPSHOTS, Vfs};
 
 const SHARDS: usize = 32;
@@ -134,7 +135,7 @@ impl Vfs {
 
     /// The rest of opening, once the inode is sure to stay.
     fn open_acquired(&self, ino: Ino, node: Arc<Node>, flags: OpenFlags) -> Result<Handle> {
-        let opened = self.check_kind(ino).and_then(|()| {
+        let opened = self.check_kind(ino, &flags).and_then(|()| {
             self.check_whole(ino)?;
             if flags.truncate {
                 self.truncate(ino, Some(&node), 0, flags.author)?;
@@ -154,10 +155,10 @@ impl Vfs {
         opened
     }
 
-    fn check_kind(&self, ino: Ino) -> Result<()> {
+    fn check_kind(&self, ino: Ino, flags: &OpenFlags) -> Result<()> {
         let inode = self.inode(ino)?;
         match FileKind::from_mode(inode.mode) {
-            FileKind::Regular => Ok(()),
+            FileKind::Regular => check_open(&inode, flags),
             FileKind::Directory => Err(Error::IsDirectory),
             FileKind::Symlink => Err(Error::SymlinkLoop),
             _ => Err(Error::NoSuchOffset),

@@ -1,13 +1,14 @@
 //! Making files, directories, links and nodes.
 
 use persimmon_engine::{Intent, Transaction};
-use persimmon_format::inode::{Inode, TYPE_MASK};
+use persimmon_format::inode::{FLAG_NO_DUMP, Inode, TYPE_MASK};
 use persimmon_format::{Key, KeyKind};
 
 use crate::acl::Inherited;
 use crate::attributes::{PERMISSIONS, SET_GID};
 use crate::named::{Target, check_name, find_entry, is_dot};
 use crate::namespace::{count, directory, free_item, put_entry};
+use crate::protection::check_gets;
 use crate::{
     Attr, Caller, Error, Handle, Ino, OpenFlags, ROOT, Result, SNAPSHOTS, SYMLINK_MAX, Timestamp,
     Vfs,
@@ -66,6 +67,11 @@ pub(crate) fn make_inode(
         lifetime: if inherits { dir.lifetime } else { 0 },
         compression: if inherits { dir.compression } else { 0 },
         project: dir.project,
+        flags: if inherits {
+            dir.flags & FLAG_NO_DUMP
+        } else {
+            0
+        },
         ..Inode::default()
     };
     if vfs.limits(caller) {
@@ -155,6 +161,7 @@ impl Vfs {
         let (ino, inode) = self.change(Intent::Grow, |tx| {
             let mut dir = directory(tx, parent)?;
             let item = free_item(tx, parent, name)?;
+            check_gets(&dir)?;
             let (ino, inode) = make_inode(self, tx, caller, (parent, &dir), new, now)?;
             count(&mut dir, 1, i32::from(inode.is_dir()), now)?;
             let file_type = inode.file_type();
@@ -263,6 +270,7 @@ impl Vfs {
         let now = self.now();
         let (ino, inode) = self.change(Intent::Grow, |tx| {
             let dir = directory(tx, parent)?;
+            check_gets(&dir)?;
             let (ino, mut inode) = make_inode(self, tx, caller, (parent, &dir), &new, now)?;
             inode.nlink = 0;
             tx.put_inode(ino, &inode);

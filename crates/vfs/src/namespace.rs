@@ -6,6 +6,7 @@ use persimmon_format::inode::{Inode, ROOT};
 use persimmon_format::{Key, KeyKind, SubvolumeId};
 
 use crate::named::{Found, Target, check_name, find_entry, is_dot};
+use crate::protection::{check_gets, check_loses, check_names};
 use crate::quota::check_same_project;
 use crate::{Attr, Error, FileKind, Ino, LINKS_MAX, Result, SNAPSHOTS, Timestamp, Vfs};
 
@@ -218,6 +219,8 @@ impl Vfs {
                 return Err(Error::NotFound);
             }
             let item = free_item(tx, parent, name)?;
+            check_gets(&dir)?;
+            check_names(&inode)?;
             check_same_project(&dir, &inode)?;
             if inode.nlink >= LINKS_MAX {
                 return Err(Error::TooManyLinks);
@@ -277,6 +280,7 @@ impl Vfs {
             let (item, target) = find_entry(tx, parent, name)?
                 .present()
                 .ok_or(Error::NotFound)?;
+            check_loses(&dir)?;
             check_removable(tx, target, directories)?;
             tx.delete(Key::new(parent, KeyKind::DIR_ENTRY, item));
             count(&mut dir, -1, -i32::from(target.is_dir()), now)?;
@@ -299,6 +303,9 @@ impl Vfs {
 
 /// Whether `target` may be removed by `rmdir` (`directories`) or `unlink`.
 pub(crate) fn check_removable(view: &View<'_>, target: Target, directories: bool) -> Result<()> {
+    if let Some(inode) = view.inode(target.ino)? {
+        check_names(&inode)?;
+    }
     if FileKind::from_entry(target.file_type) != FileKind::Directory {
         return if directories {
             Err(Error::NotDirectory)

@@ -13,6 +13,7 @@ use persimmon_format::{Key, KeyKind};
 use crate::make::{WHITEOUT, make_inode};
 use crate::named::{Found, Target, check_name, find_entry, is_dot};
 use crate::namespace::{check_removable, count, directory, drop_name, parent_of, put_entry};
+use crate::protection::{check_gets, check_loses, check_names};
 use crate::quota::check_same_project;
 use crate::{Caller, Error, Ino, ROOT, RenameMode, Result, SNAPSHOTS, Timestamp, Vfs};
 
@@ -254,6 +255,7 @@ fn attempt(
         .ok_or(Error::NotFound)?;
     let found = find_entry(tx, to.parent, to.name)?;
     dirs.check_takes(tx, source, to.parent)?;
+    dirs.check_flags(tx, source, mode == RenameMode::Exchange)?;
     if let Some(wanted) = must_check(source, to.parent) {
         return Ok(Outcome::CheckFirst(wanted));
     }
@@ -276,6 +278,7 @@ fn attempt(
     }
     if mode == RenameMode::Exchange {
         dirs.check_takes(tx, target, from.parent)?;
+        dirs.check_flags(tx, target, true)?;
         if let Some(wanted) = must_check(target, from.parent) {
             return Ok(Outcome::CheckFirst(wanted));
         }
@@ -288,6 +291,7 @@ fn attempt(
         return Ok(Outcome::Done(None));
     }
     check_removable(tx, target, source.is_dir())?;
+    check_loses(dirs.to.as_ref().map_or(&dirs.from.1, |(_, dir)| dir))?;
     if source.is_file() && committed != Some(source.ino) && !fault(Fault::RenameUncommitted) {
         return Ok(Outcome::CommitFirst(source.ino));
     }
@@ -363,6 +367,21 @@ impl Dirs {
         }
         match view.inode(moved.ino)? {
             Some(inode) => check_same_project(dir, &inode),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what flags of the directories, or of what is moved between them, forbid.
+    fn check_flags(&self, view: &View<'_>, moved: Target, exchanges: bool) -> Result<()> {
+        check_loses(&self.from.1)?;
+        if let Some((_, to)) = &self.to {
+            check_gets(to)?;
+            if exchanges {
+                check_loses(to)?;
+            }
+        }
+        match view.inode(moved.ino)? {
+            Some(inode) => check_names(&inode),
             None => Ok(()),
         }
     }

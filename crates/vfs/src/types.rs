@@ -229,6 +229,8 @@ pub struct OpenFlags {
     /// Every write goes to the end. A door whose kernel computes the offset of appends (FUSE)
     /// leaves it off.
     pub append: bool,
+    /// The door does that itself, where [`OpenFlags::append`] is off: an append-only file can be opened.
+    pub door_appends: bool,
     /// Empty the file.
     pub truncate: bool,
     /// Every write is durable with all attributes before it returns (`O_SYNC`).
@@ -260,6 +262,7 @@ impl OpenFlags {
             read: mode != libc::O_WRONLY,
             write: mode != libc::O_RDONLY,
             append: flags & libc::O_APPEND != 0,
+            door_appends: false,
             truncate: flags & libc::O_TRUNC != 0,
             sync,
             data_sync: !sync && flags & libc::O_DSYNC != 0,
@@ -341,17 +344,22 @@ pub enum Allocate {
         /// Leave the size as it is.
         keep_size: bool,
     },
+    /// Takes it out: what is behind follows what is before.
+    Collapse,
+    /// Puts a hole in: what is there moves behind it.
+    Insert,
 }
 
 impl Allocate {
-    /// From the mode of `fallocate(2)`. Collapse, insert and unshare are not offered:
-    /// `EOPNOTSUPP`.
+    /// From the mode of `fallocate(2)`. Unshare is not offered: `EOPNOTSUPP`. Collapse and insert go with nothing else.
     pub fn from_linux(mode: i32) -> Result<Allocate> {
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => Ok(Allocate::Reserve { keep_size }),
             libc::FALLOC_FL_PUNCH_HOLE if keep_size => Ok(Allocate::Punch),
             libc::FALLOC_FL_ZERO_RANGE => Ok(Allocate::Zero { keep_size }),
+            libc::FALLOC_FL_COLLAPSE_RANGE if !keep_size => Ok(Allocate::Collapse),
+            libc::FALLOC_FL_INSERT_RANGE if !keep_size => Ok(Allocate::Insert),
             _ => Err(Error::NotSupported),
         }
     }
@@ -399,12 +407,21 @@ pub struct InodeFlags {
     pub no_compress: bool,
     /// What is made in the directory has its project (`P`, `FS_PROJINHERIT_FL`).
     pub inherits_project: bool,
+    /// A file is written at its end alone, a directory loses no names (`a`, `FS_APPEND_FL`).
+    pub append_only: bool,
+    /// Nothing of it changes (`i`, `FS_IMMUTABLE_FL`).
+    pub immutable: bool,
+    /// Backups leave it out (`d`, `FS_NODUMP_FL`).
+    pub no_dump: bool,
 }
 
 impl InodeFlags {
     const COMPRESS: u32 = 0x4;
     const NO_COMPRESS: u32 = 0x400;
     const INHERITS_PROJECT: u32 = 0x2000_0000;
+    const IMMUTABLE: u32 = 0x10;
+    const APPEND_ONLY: u32 = 0x20;
+    const NO_DUMP: u32 = 0x40;
 
     /// From the flags of `FS_IOC_SETFLAGS`. No other is ever set, so that any other would be a change: `EOPNOTSUPP`.
     pub fn from_linux(flags: u32) -> Result<InodeFlags> {
@@ -412,6 +429,9 @@ impl InodeFlags {
             compress: flags & InodeFlags::COMPRESS != 0,
             no_compress: flags & InodeFlags::NO_COMPRESS != 0,
             inherits_project: flags & InodeFlags::INHERITS_PROJECT != 0,
+            append_only: flags & InodeFlags::APPEND_ONLY != 0,
+            immutable: flags & InodeFlags::IMMUTABLE != 0,
+            no_dump: flags & InodeFlags::NO_DUMP != 0,
         };
         match known.to_linux() == flags {
             true => Ok(known),
@@ -426,6 +446,9 @@ impl InodeFlags {
         flag(self.compress, InodeFlags::COMPRESS)
             | flag(self.no_compress, InodeFlags::NO_COMPRESS)
             | flag(self.inherits_project, InodeFlags::INHERITS_PROJECT)
+            | flag(self.append_only, InodeFlags::APPEND_ONLY)
+            | flag(self.immutable, InodeFlags::IMMUTABLE)
+            | flag(self.no_dump, InodeFlags::NO_DUMP)
     }
 }
 

@@ -12,6 +12,7 @@ use persimmon_format::{Key, KeyKind};
 use crate::acl::{self, Stored};
 use crate::inode_attributes::InodeAttribute;
 use crate::named::{Found, find_xattr};
+use crate::protection::check_names;
 use crate::{Caller, Error, Ino, Result, SNAPSHOTS, Vfs, XattrMode};
 
 /// Bytes of a value that the kernel lets through.
@@ -106,6 +107,7 @@ impl Vfs {
             if namespace == Namespace::User && !inode.is_file() && !inode.is_dir() {
                 return Err(Error::NotPermitted);
             }
+            check_names(&inode)?;
             inode.ctime = inode.ctime.next(now);
             if let Some((attribute, stored)) = in_inode {
                 attribute.put(&mut inode, stored, mode)?;
@@ -180,6 +182,7 @@ impl Vfs {
         let now = self.change_time(ino)?;
         self.change(Intent::Shrink, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
+            check_names(&inode)?;
             let removed = match InodeAttribute::named(name) {
                 Some(attribute) => attribute.take(&mut inode),
                 None => delete(tx, ino, &mut inode, name)?,

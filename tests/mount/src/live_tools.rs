@@ -30,6 +30,12 @@ pub const SCENARIOS: &[Scenario] = &[
         only_persimmon: true,
     },
     Scenario {
+        name: "live_tools::a_mount_is_trimmed_and_ranges_move",
+        run: a_mount_is_trimmed_and_ranges_move,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+    Scenario {
         name: "live_tools::lifetimes_place_data",
         run: lifetimes_place_data,
         limit_seconds: 120,
@@ -197,6 +203,48 @@ fn lists_are_bounded_and_deep_directories_are_moved_into(bed: &TestBed) -> Resul
     let circle = rustix::fs::renameat(&root, "d", &at, "d");
     ensure!(circle == Err(Errno::INVAL), "{circle:?}");
     drop((at, root));
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+fn a_mount_is_trimmed_and_ranges_move(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("trim", 256 << 20, &[])?;
+    volume.mount(&[])?;
+    let path = volume.dir.join("file");
+    let mut due = noise(1, 60 << 20);
+    std::fs::write(&path, &due)?;
+    File::open(&path)?.sync_all()?;
+    let change = |arguments: &[&str]| -> Result<Output> {
+        let mut command = volume.tool("fallocate");
+        Ok(command.args(arguments).arg(&path).output()?)
+    };
+    for (arguments, code) in [
+        (&["-c", "-o", "4K", "-l", "8M"][..], 0),
+        (&["-i", "-o", "12K", "-l", "1M"][..], 0),
+        (&["-c", "-l", "1000"][..], 2),
+        (&["-c", "-l", "1G"][..], 1),
+        (&["-i", "-o", "1G", "-l", "4K"][..], 1),
+    ] {
+        let output = change(arguments)?;
+        ensure!(
+            output.status.code() == Some(code),
+            "{arguments:?}: {output:?}"
+        );
+    }
+    due.drain(4 << 10..(4 << 10) + (8 << 20));
+    due.splice(12 << 10..12 << 10, vec![0; 1 << 20]);
+    ensure!(std::fs::read(&path)? == due, "the file is another");
+
+    std::fs::remove_file(&path)?;
+    let mut unprivileged = volume.tool("trim");
+    let refused = unprivileged.arg(&volume.dir).uid(65_534).output()?;
+    ensure!(refused.status.code() == Some(1), "{refused:?}");
+    let (trimmed, code) = json(&volume, "trim", &[])?;
+    let bytes = trimmed["trimmed_bytes"].as_u64();
+    ensure!(code == Some(0) && bytes >= Some(40 << 20), "{trimmed}");
+    let fstrim = Command::new("fstrim").arg(&volume.dir).output()?;
+    ensure!(fstrim.status.success(), "{fstrim:?}");
     volume.unmount()?;
     volume.fsck()?;
     volume.destroy()

@@ -359,6 +359,8 @@ impl InUse {
                     Allocate::ReserveKeepSize => FallocateFlags::KEEP_SIZE,
                     Allocate::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
                     Allocate::Zero => FallocateFlags::ZERO_RANGE,
+                    Allocate::Collapse => FallocateFlags::COLLAPSE_RANGE,
+                    Allocate::Insert => FallocateFlags::INSERT_RANGE,
                 };
                 let file = self.open(path, OFlags::WRONLY)?;
                 file.allocate(mode, *offset, *length)

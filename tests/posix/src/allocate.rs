@@ -15,6 +15,12 @@ crate::table!("allocate":
     a_punched_hole_gives_blocks_back,
     punching_behind_the_end_changes_nothing,
     punching_without_keep_size_is_eopnotsupp,
+    collapsing_takes_a_range_out,
+    inserting_puts_a_hole_in,
+    ranges_to_move_are_of_whole_blocks,
+    ranges_to_move_lie_before_the_end,
+    what_moves_goes_with_no_other_mode,
+    what_is_set_aside_moves_too,
     a_zeroed_range_reads_as_zeros,
     zeroing_with_keep_size_keeps_the_size,
     random_calls_equal_those_in_memory,
@@ -121,6 +127,95 @@ fn punching_without_keep_size_is_eopnotsupp(d: &impl Door) -> Result<()> {
     refused(file.allocate(Mode::PUNCH_HOLE, 0, 1), Errno::OPNOTSUPP)
 }
 
+/// Takes ranges of a file of noise out, or puts zeros in, synced before or not, and compares.
+fn moves(d: &impl Door, mode: Mode) -> Result<()> {
+    const SIZE: usize = 300_001;
+    const BLOCK: usize = 4096;
+    for (at, blocks) in [(0, 1), (1, 1), (7, 20), (40, 33), (72, 1), (0, 73)] {
+        for synced in [false, true] {
+            let path = format!("{at}-{blocks}-{synced}");
+            let mut due = noise(at as u64, SIZE);
+            // Half of it compresses, and there is a hole.
+            due[..100 * 1024].fill(b'x');
+            let file = d.file(&path, &due)?;
+            file.allocate(PUNCH, 20 * 4096, 3 * 4096)?;
+            due[20 * BLOCK..23 * BLOCK].fill(0);
+            if synced {
+                file.sync()?;
+            }
+            let (start, len) = (at * BLOCK, blocks * BLOCK);
+            file.allocate(mode, start as u64, len as u64)?;
+            if mode == Mode::COLLAPSE_RANGE {
+                due.drain(start..start + len);
+            } else {
+                due.splice(start..start, vec![0; len]);
+            }
+            d.holds(&path, &due)?;
+            equal(file.stat()?.size, due.len() as u64)?;
+            file.sync()?;
+            d.holds(&path, &due)?;
+        }
+    }
+    Ok(())
+}
+
+fn collapsing_takes_a_range_out(d: &impl Door) -> Result<()> {
+    moves(d, Mode::COLLAPSE_RANGE)
+}
+
+fn inserting_puts_a_hole_in(d: &impl Door) -> Result<()> {
+    moves(d, Mode::INSERT_RANGE)
+}
+
+fn ranges_to_move_are_of_whole_blocks(d: &impl Door) -> Result<()> {
+    let due = noise(1, 50_000);
+    let file = d.file("f", &due)?;
+    for mode in [Mode::COLLAPSE_RANGE, Mode::INSERT_RANGE] {
+        for (at, len) in [(1, 4096), (4096, 1), (512, 512), (0, 4095)] {
+            refused(file.allocate(mode, at, len), Errno::INVAL)?;
+        }
+    }
+    d.holds("f", &due)
+}
+
+fn ranges_to_move_lie_before_the_end(d: &impl Door) -> Result<()> {
+    let due = noise(1, 8192);
+    let file = d.file("f", &due)?;
+    for (at, len) in [(4096, 4096), (0, 8192), (0, 12_288), (8192, 4096)] {
+        refused(file.allocate(Mode::COLLAPSE_RANGE, at, len), Errno::INVAL)?;
+    }
+    for (at, len) in [(8192, 4096), (12_288, 4096)] {
+        refused(file.allocate(Mode::INSERT_RANGE, at, len), Errno::INVAL)?;
+    }
+    d.holds("f", &due)
+}
+
+fn what_moves_goes_with_no_other_mode(d: &impl Door) -> Result<()> {
+    let file = d.file("f", &noise(1, 8192))?;
+    for mode in [Mode::COLLAPSE_RANGE, Mode::INSERT_RANGE] {
+        for other in [Mode::KEEP_SIZE, PUNCH] {
+            // Linux answers one or the other, by its version.
+            let errnos = [Errno::INVAL, Errno::OPNOTSUPP];
+            refused_with(file.allocate(mode | other, 0, 4096), &errnos)?;
+        }
+    }
+    Ok(())
+}
+
+fn what_is_set_aside_moves_too(d: &impl Door) -> Result<()> {
+    let file = d.file("f", &noise(1, 8192))?;
+    file.allocate(Mode::empty(), 0, 1 << 20)?;
+    file.sync()?;
+    let before = file.stat()?.blocks;
+    file.allocate(Mode::INSERT_RANGE, 4096, 40_960)?;
+    file.sync()?;
+    equal(file.stat()?.blocks, before)?;
+    file.allocate(Mode::COLLAPSE_RANGE, 0, 45_056)?;
+    let mut due = noise(1, 8192)[4096..].to_vec();
+    due.resize((1 << 20) - 4096, 0);
+    d.holds("f", &due)
+}
+
 fn a_zeroed_range_reads_as_zeros(d: &impl Door) -> Result<()> {
     zeros(d, Mode::ZERO_RANGE)?;
     let file = d.file("grown", b"x")?;
@@ -150,7 +245,7 @@ fn random_calls_equal_those_in_memory(d: &impl Door) -> Result<()> {
             let (at, end) = (at.min(due.len()), end.min(due.len()));
             due[at..end].fill(0);
         };
-        match dice.below(6) {
+        match dice.below(8) {
             0 => {
                 file.allocate(Mode::empty(), at as u64, len as u64)?;
                 due.resize(due.len().max(end), 0);
@@ -168,6 +263,20 @@ fn random_calls_equal_those_in_memory(d: &impl Door) -> Result<()> {
             4 => {
                 file.truncate(at as u64)?;
                 due.resize(at, 0);
+            }
+            5 if due.len() > 2 * 4096 => {
+                let at = at % due.len() / 4096 * 4096;
+                let len = len.next_multiple_of(4096);
+                file.allocate(Mode::INSERT_RANGE, at as u64, len as u64)?;
+                due.splice(at..at, vec![0; len]);
+            }
+            6 if due.len() > 2 * 4096 => {
+                let at = at % (due.len() - 4096) / 4096 * 4096;
+                let len = len.min(due.len() - at - 1) / 4096 * 4096;
+                if len > 0 {
+                    file.allocate(Mode::COLLAPSE_RANGE, at as u64, len as u64)?;
+                    due.drain(at..at + len);
+                }
             }
             _ => {
                 let bytes = noise(step, len);

@@ -215,6 +215,10 @@ pub trait Door: Sync {
     fn getxattr(&self, path: impl AsRef<Path>, name: &str) -> Outcome<Vec<u8>>;
     fn listxattr(&self, path: impl AsRef<Path>) -> Outcome<Vec<String>>;
     fn removexattr(&self, path: impl AsRef<Path>, name: &str) -> Outcome<()>;
+    /// The flags of `lsattr`.
+    fn flags(&self, path: impl AsRef<Path>) -> Outcome<u32>;
+    /// Sets them all.
+    fn set_flags(&self, path: impl AsRef<Path>, flags: u32) -> Outcome<()>;
     /// At most so many entries behind a position, which is 0 at the start.
     fn list_from(&self, path: impl AsRef<Path>, from: u64, most: usize) -> Outcome<Vec<Entry>>;
     /// `sync` of all of the filesystem.

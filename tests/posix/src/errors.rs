@@ -171,8 +171,12 @@ rows! {
     "write" EBADF "a handle for reading" |d| d.open("f", OFlags::RDONLY, 0)?.write_at(b"data", 0);
     "fallocate" EINVAL "no length" |d| d.edit("f")?.allocate(PUNCH, 0, 0);
     "fallocate" EFBIG "past 2^63-1" |d| d.edit("f")?.allocate(PUNCH, 1, i64::MAX as u64);
-    "fallocate" EOPNOTSUPP "collapse, insert, unshare"
+    "fallocate" EINVAL "a range to collapse or insert that is not of whole blocks"
+        |d| d.edit("f")?.allocate(FallocateFlags::INSERT_RANGE, 0, 512);
+    "fallocate" EINVAL "a range to collapse that does not end before the file"
         |d| d.edit("f")?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096);
+    "fallocate" EOPNOTSUPP "unshare"
+        |d| d.edit("f")?.allocate(FallocateFlags::UNSHARE_RANGE, 0, 4096);
     "fallocate" EBADF "a handle for reading"
         |d| d.open("f", OFlags::RDONLY, 0)?.allocate(PUNCH, 0, 1);
     "lseek" ENXIO "data at or past the end" |d| d.edit("f")?.next_data(5);

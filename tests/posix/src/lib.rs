@@ -9,6 +9,7 @@ mod directory;
 pub mod door;
 pub mod errors;
 pub mod expect;
+mod flags;
 mod io;
 mod link;
 mod lock;
@@ -58,6 +59,7 @@ pub fn statements<D: Door>() -> Vec<Statement<D>> {
         times::statements(),
         node::statements(),
         xattr::statements(),
+        flags::statements(),
         acl::statements(),
         lock::statements(),
         allocate::statements(),

@@ -271,6 +271,8 @@ impl Mounted {
                     }
                     Allocate::Punch => persimmon_vfs::Allocate::Punch,
                     Allocate::Zero => persimmon_vfs::Allocate::Zero { keep_size: false },
+                    Allocate::Collapse => persimmon_vfs::Allocate::Collapse,
+                    Allocate::Insert => persimmon_vfs::Allocate::Insert,
                 };
                 self.vfs
                     .fallocate(ino, Handle::NONE, *offset, *length, what)

@@ -107,6 +107,8 @@ const HEAVY_STATES_MAX: u64 = 10;
 const CLONES_FROM: u64 = 100_000_000;
 /// And from this one on snapshots are taken.
 const SNAPSHOTS_FROM: u64 = 200_000_000;
+/// And from this one on ranges are taken out of files and put in.
+const SHIFTS_FROM: u64 = 300_000_000;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
@@ -464,6 +466,7 @@ impl Plan {
             .xattrs(self.xattr_names)
             .clones(matches!(self.origin, Origin::Seed(number) if number >= CLONES_FROM))
             .snapshots(matches!(self.origin, Origin::Seed(number) if number >= SNAPSHOTS_FROM))
+            .shifts(matches!(self.origin, Origin::Seed(number) if number >= SHIFTS_FROM))
     }
 
     /// The plan of a short sequence: a crash at every command that shorter sequences have not had.

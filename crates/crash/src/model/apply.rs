@@ -188,6 +188,9 @@ impl Model {
         now: u64,
     ) -> Result<(), Errno> {
         let id = self.file(path)?;
+        if matches!(what, Allocate::Collapse | Allocate::Insert) {
+            return self.shift(id, offset, length, what == Allocate::Collapse, now);
+        }
         if matches!(what, Allocate::Punch | Allocate::Zero) {
             // The edges are buffered writes, before the whole blocks enter the history.
             self.buffer(|tree| {
@@ -207,6 +210,36 @@ impl Model {
                 tree.change(id, |node| node.mtimes.push(now));
             });
         }
+        Ok(())
+    }
+
+    /// Takes a range out of a file or puts one in, after all that was written to it.
+    fn shift(
+        &mut self,
+        id: NodeId,
+        offset: u64,
+        length: u64,
+        collapses: bool,
+        now: u64,
+    ) -> Result<(), Errno> {
+        let node = self.now().node(id);
+        let size = node
+            .and_then(|node| node.content())
+            .map_or(0, FileContent::size);
+        let is_before_end = match collapses {
+            true => offset + length < size,
+            false => offset < size,
+        };
+        if !is_before_end || length == 0 {
+            return Err(libc::EINVAL);
+        }
+        self.enter(|tree| {
+            tree.change_content(id, |content| {
+                content.commit();
+                content.shift(offset, length, collapses);
+            });
+            tree.change(id, |node| node.mtimes = vec![now]);
+        });
         Ok(())
     }
 }

@@ -267,6 +267,24 @@ impl FileContent {
         self.durable_sizes = self.durable_sizes.iter().map(|s| (*s).max(size)).collect();
     }
 
+    /// Takes a range of whole blocks out, or puts one in as a hole. All that was written is in the history.
+    pub fn shift(&mut self, offset: u64, length: u64, collapses: bool) {
+        let (at, by) = (offset / BLOCK, length / BLOCK);
+        let behind = self.blocks.split_off(&at);
+        let behind = behind.into_iter();
+        if collapses {
+            let behind = behind.filter(|(block, _)| *block >= at + by);
+            self.blocks
+                .extend(behind.map(|(block, versions)| (block - by, versions)));
+            self.size -= length;
+        } else {
+            self.blocks
+                .extend(behind.map(|(block, versions)| (block + by, versions)));
+            self.size += length;
+        }
+        self.durable_sizes = BTreeSet::from([self.size]);
+    }
+
     /// Everything written so far is in the history.
     pub fn commit(&mut self) {
         for versions in self.blocks.values_mut() {

@@ -76,6 +76,8 @@ pub struct Generator {
     clones: bool,
     /// Snapshots are taken and deleted.
     snapshots: bool,
+    /// Ranges are taken out of files and put in.
+    shifts: bool,
     fill: u64,
 }
 
@@ -91,6 +93,7 @@ impl Generator {
             xattr_names: 3,
             clones: false,
             snapshots: false,
+            shifts: false,
             fill: seed << 20,
         }
     }
@@ -113,6 +116,13 @@ impl Generator {
     #[must_use]
     pub fn snapshots(mut self, snapshots: bool) -> Generator {
         self.snapshots = snapshots;
+        self
+    }
+
+    /// Ranges are taken out of files and put in.
+    #[must_use]
+    pub fn shifts(mut self, shifts: bool) -> Generator {
+        self.shifts = shifts;
         self
     }
 
@@ -369,7 +379,28 @@ impl Generator {
         }
     }
 
+    /// Takes a range out, mostly one that is there, or puts one in.
+    fn shift(&mut self, path: String, size: u64) -> Op {
+        let blocks = (size / BLOCK).max(1);
+        let (at, by) = (
+            self.rng.random_range(0..=blocks),
+            self.rng.random_range(1..=blocks.min(12)),
+        );
+        Op::Allocate {
+            path,
+            offset: at * BLOCK,
+            length: by * BLOCK,
+            what: match self.chance(60) {
+                true => Allocate::Collapse,
+                false => Allocate::Insert,
+            },
+        }
+    }
+
     fn allocate(&mut self, path: String, size: u64) -> Op {
+        if self.shifts && self.chance(60) {
+            return self.shift(path, size);
+        }
         let offset = self.offset(size);
         let mut length = u64::from(self.length());
         if self.chance(50) {

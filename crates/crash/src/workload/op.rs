@@ -24,6 +24,10 @@ pub enum Allocate {
     Punch,
     /// Zeros with space set aside; the size grows with the range.
     Zero,
+    /// It is taken out.
+    Collapse,
+    /// A hole is put in.
+    Insert,
 }
 
 /// When a write is acknowledged.
@@ -180,6 +184,8 @@ impl Op {
                 Allocate::Reserve | Allocate::ReserveKeepSize => "reserve",
                 Allocate::Punch => "punch",
                 Allocate::Zero => "zero",
+                Allocate::Collapse => "collapse",
+                Allocate::Insert => "insert",
             },
             Op::Copy { .. } => "copy",
             Op::Chmod { .. } => "chmod",

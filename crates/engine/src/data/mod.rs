@@ -2,7 +2,7 @@
 //! back verified.
 //!
 //! [`files`] holds what is staged of each file, `write`, `read` and
-//! `resize` and `seek` are the calls from above, `growth` which staged blocks make a file longer, `truncations` what is left of long
+//! `resize`, `shift` and `seek` are the calls from above, `growth` which staged blocks make a file longer, `truncations` what is left of long
 //! ones to do later. `write_back` takes staged data to the device, `placing` finds zones
 //! for it, `journal_inline` what an fsync inlines in its record, which `packing`
 //! puts into blocks later; `deltas` are blocks of which little changed; `tails` are last blocks, in memory for who appends.
@@ -25,6 +25,7 @@ mod read_cache;
 mod read_plan;
 mod resize;
 mod seek;
+mod shift;
 mod snapshot_fence;
 mod staged;
 mod stored;
@@ -48,6 +49,7 @@ use journal_inline::Compressibility;
 pub use quota::Admission;
 use read_cache::ReadCache;
 pub use seek::Seek;
+pub use shift::Shift;
 use snapshot_fence::SnapshotFence;
 pub use stored::{StoredContent, StoredLook, StoredPiece};
 use tails::Tails;

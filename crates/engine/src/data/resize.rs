@@ -1,6 +1,8 @@
 //! Changes of what a file covers: truncating, punching holes, preallocating, and freeing a file
 //! whose last name is gone. Each is made of records of bounded size.
 
+use std::ops::Range;
+
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::delta::{DELTAS_END, block_at, is_delta, place_of};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, RESERVED_BLOCKS_MAX};
@@ -217,7 +219,11 @@ impl FileData {
     }
 
     /// Changes a file while nobody else does.
-    fn change(&self, ino: Ino, f: impl FnOnce(&Change<'_>, &File) -> Result<()>) -> Result<()> {
+    pub(super) fn change(
+        &self,
+        ino: Ino,
+        f: impl FnOnce(&Change<'_>, &File) -> Result<()>,
+    ) -> Result<()> {
         self.store.check_changeable(ino)?;
         let file = self.load(ino)?;
         let changed = self
@@ -389,16 +395,7 @@ impl FileData {
                         *from = block;
                         return Ok(true);
                     }
-                    let content = self.read_block(ino, block)?;
-                    if !self.space.reserve(1) {
-                        return Err(self.store.zones.no_space());
-                    }
-                    let mut staged = file.lock();
-                    staged.write_blocks(block, &content)?;
-                    self.count_staged(&mut staged);
-                    if !std::mem::replace(&mut staged.queued, true) {
-                        self.enqueue(ino);
-                    }
+                    self.stage_stored(ino, file, block..block + 1)?;
                     staged_blocks += 1;
                     are_any = true;
                 }
@@ -410,6 +407,23 @@ impl FileData {
             };
         }
         Ok(are_any)
+    }
+
+    /// Stages blocks as they are stored, to have them written to another place. Nobody else changes the file meanwhile.
+    pub(super) fn stage_stored(&self, ino: Ino, file: &File, blocks: Range<u64>) -> Result<()> {
+        for block in blocks {
+            let content = self.read_block(ino, block)?;
+            if !self.space.reserve(1) {
+                return Err(self.store.zones.no_space());
+            }
+            let mut staged = file.lock();
+            staged.write_blocks(block, &content)?;
+            self.count_staged(&mut staged);
+            if !std::mem::replace(&mut staged.queued, true) {
+                self.enqueue(ino);
+            }
+        }
+        Ok(())
     }
 
     /// Reserves the holes among the first extents of `from..to`; returns how far it came. The

@@ -14,6 +14,9 @@ use crate::zones::Zones;
 /// whole.
 const MARGIN: u64 = FRAME_BLOCKS_MAX as u64;
 
+/// Blocks of the store that lie between the places of two operations of one record.
+pub(crate) const APART: u64 = 2 * MARGIN;
+
 /// Where a block of the source goes in the store.
 fn place_of(share: &Share, block: u64) -> Result<u64> {
     let wrong = || Error::item_damaged(share.from, "shared blocks where none can be");
@@ -76,7 +79,7 @@ pub(crate) fn note(meta: &mut Meta, key: &Key, extent: &Extent) {
 /// blocks that it has lost, and must not find others there. `None`: there is no place left.
 pub(crate) fn free_place(meta: &Meta, blocks: u64) -> Option<u64> {
     let place = meta.shared_end.saturating_add(MARGIN);
-    let end = place.saturating_add(blocks).saturating_add(2 * MARGIN);
+    let end = place.saturating_add(blocks).saturating_add(APART);
     (end < FILE_BLOCKS_END).then_some(place)
 }
 

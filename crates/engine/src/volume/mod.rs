@@ -10,6 +10,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 
 mod files;
 mod inspect;
+mod layout;
 mod quota;
 mod snapshots;
 mod step;
@@ -21,6 +22,7 @@ use crate::options::{FormatOptions, Options};
 use crate::recovery::{self, RecoveryReport};
 use crate::store::{Activity, Standing};
 
+pub use layout::Layout;
 pub use quota::Quotas;
 pub use snapshots::{Snapshot, Snapshots};
 pub use step::{Progress, Task};

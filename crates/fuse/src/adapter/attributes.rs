@@ -11,7 +11,9 @@ use crate::control;
 use crate::inode_flags;
 use crate::lifetimes;
 use crate::protocol::{self, Answer, Call, Errno, Fields, Header};
+use crate::ranges;
 use crate::transport::{Outcome, Transport};
+use crate::trim;
 
 const SET_MODE: u32 = 1 << 0;
 const SET_UID: u32 = 1 << 1;
@@ -121,6 +123,11 @@ impl Adapter {
                 | inode_flags::GET_EXTENDED
                 | inode_flags::SET_EXTENDED),
             )) => Outcome::Now(self.inode_flags(call, command)),
+            Ok((_, trim::TRIM)) => match control::may(call.header.uid) {
+                Err(error) => Outcome::Now(Err(error)),
+                Ok(()) => self.trim(transport),
+            },
+            Ok((file, ranges::CHANGE)) => self.change_range(call, file, transport),
             Ok((file, command)) => Outcome::Now(self.lifetime(call, file, command)),
         }
     }
@@ -134,6 +141,44 @@ impl Adapter {
             // It may have taken a snapshot, of which the kernel knows nothing: it is to list them anew.
             later.write_back(SNAPSHOTS.0);
             later.answer(answer.map(|answer| whole(&answer)));
+        });
+        Outcome::Later
+    }
+
+    /// Answered by another thread: the device takes its time.
+    fn trim(&self, transport: &dyn Transport) -> Outcome {
+        let (door, later) = (self.door.clone(), transport.later());
+        self.controls.run_elsewhere(move || {
+            let trimmed = door.run("ioctl", |vfs| vfs.trim());
+            later.answer(trimmed.map(|bytes| whole(&trim::encode(bytes))));
+        });
+        Outcome::Later
+    }
+
+    /// Taking a range out of a file, or putting one in. Another thread does it: what the kernel holds back is written before, and what it has
+    /// cached is forgotten after.
+    fn change_range(&self, call: &Call<'_>, file: Handle, transport: &dyn Transport) -> Outcome {
+        let (offset, length, what) = match ranges::parse(call.data()) {
+            Ok(parsed) => parsed,
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        let Some(later) = transport.later_with_pages() else {
+            return Outcome::Now(Err(Errno(libc::EAGAIN)));
+        };
+        let (door, node, sync) = (self.door.clone(), node(call), self.sync);
+        let author = author_by_uid(call.header);
+        self.renames.run_elsewhere(move || {
+            later.write_back(node.0);
+            let changed = door.run("ioctl", |vfs| {
+                vfs.kill_privileges(node, file, author)?;
+                vfs.fallocate(node, file, offset, length, what)?;
+                if sync {
+                    vfs.fsync(node, Handle::NONE)?;
+                }
+                Ok(())
+            });
+            later.write_back(node.0);
+            later.answer(changed.map(|()| whole(&[])));
         });
         Outcome::Later
     }

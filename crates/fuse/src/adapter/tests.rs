@@ -277,7 +277,7 @@ fn flags_are_shown_and_set() {
         assert_eq!(flags(), protocol::flags(0x4));
         assert_eq!(set(1, 0), Err(libc::EPERM));
         assert_eq!(set(0, 0x404), Err(libc::EINVAL));
-        assert_eq!(set(0, 0x14), Err(libc::EOPNOTSUPP));
+        assert_eq!(set(0, 0xc), Err(libc::EOPNOTSUPP));
         assert_eq!(flags(), protocol::flags(0x4));
         let extended = ask(node, 1, inode_flags::GET_EXTENDED, b"", 28);
         assert_eq!(extended, Ok(vec![0; 28]));

@@ -219,6 +219,8 @@ const EXTENTS: Dimension = Dimension {
         "fallocate:punch" Flat |w, n| w.vfs.fallocate(it(w), NONE, n * BLOCK, 8 * BLOCK, Allocate::Punch).unwrap();
         "fallocate:punch all" Linear |w, n| w.vfs.fallocate(it(w), NONE, n * BLOCK, n * BLOCK / 2, Allocate::Punch).unwrap();
         "fallocate:zero" Linear |w, n| w.vfs.fallocate(it(w), NONE, n * BLOCK / 2, n * BLOCK / 4, Allocate::Zero { keep_size: true }).unwrap();
+        "fallocate:collapse" Linear |w, n| w.vfs.fallocate(it(w), NONE, n * BLOCK / 2, 3 * BLOCK, Allocate::Collapse).unwrap();
+        "fallocate:insert" Linear |w, n| w.vfs.fallocate(it(w), NONE, n * BLOCK / 2, 5 * BLOCK, Allocate::Insert).unwrap();
         "fallocate:reserve" Linear |w, n| w.vfs.fallocate(it(w), NONE, 0, n * BLOCK / 4, Allocate::Reserve { keep_size: true }).unwrap();
         "setattr:size" Linear |w, n| done(w.vfs.setattr(it(w), NONE, &size(n * BLOCK / 3)).unwrap());
         "unlink" Flat |w, _| {

@@ -22,6 +22,7 @@ const NOT_MEASURED: &[(&str, &str)] = &[
         "set_project_below",
         "looks at all that is in a tree, some entries of a directory at a time",
     ),
+    ("trim", "looks at the zones, not at files"),
     ("rename_leaving_whiteout", "is `rename`, and makes an inode"),
 ];
 

@@ -120,6 +120,7 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     read: true,
     write: true,
     append: false,
+    door_appends: false,
     truncate: false,
     sync: false,
     data_sync: false,

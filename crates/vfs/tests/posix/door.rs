@@ -9,9 +9,9 @@ use anyhow::Result;
 use persimmon_posix_tests::door::{Door, Entry, Lock, OpenFile, Outcome, SetTime, Stat, User};
 use persimmon_posix_tests::{Statement, statements};
 use persimmon_vfs::{
-    Allocate, Attr, Author, Caller, Error, FileKind, FileLock, Handle, Ino, Listing, LockKind,
-    LockOwner, OpenFlags, Options, Processes, ROOT, RenameMode, SeekTo, SetAttr, Timestamp,
-    WriteFlags, XattrMode,
+    Allocate, Attr, Author, Caller, Error, FileKind, FileLock, Handle, Ino, InodeFlags, Listing,
+    LockKind, LockOwner, OpenFlags, Options, Processes, ROOT, RenameMode, SeekTo, SetAttr,
+    Timestamp, WriteFlags, XattrMode,
 };
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
@@ -254,6 +254,19 @@ impl Door for Through {
             })),
         };
         self.set(path, |set| (set.atime, set.mtime) = (of(atime), of(mtime)))
+    }
+
+    fn flags(&self, path: impl AsRef<Path>) -> Outcome<u32> {
+        let ino = self.resolve(path.as_ref())?;
+        let flags = self.fs.vfs.inode_flags(ino).map_err(errno)?;
+        Ok(flags.to_linux())
+    }
+
+    fn set_flags(&self, path: impl AsRef<Path>, flags: u32) -> Outcome<()> {
+        let ino = self.resolve(path.as_ref())?;
+        let flags = InodeFlags::from_linux(flags).map_err(errno)?;
+        let set = self.fs.vfs.set_inode_flags(&self.caller, ino, flags);
+        set.map_err(errno)
     }
 
     fn setxattr_with(

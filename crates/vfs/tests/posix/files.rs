@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use persimmon_vfs::{Handle, OpenFlags, WriteFlags};
+use persimmon_vfs::{Allocate, Handle, OpenFlags, Options, WriteFlags};
 
 use crate::fixture::{Fixture, READ_WRITE};
 
@@ -58,4 +58,49 @@ fn no_zeros_are_in_a_file_that_is_appended_to_and_emptied() {
         done.store(true, Ordering::Relaxed);
         appended.unwrap();
     });
+}
+
+/// More extents than one record moves, some of them under a snapshot.
+#[test]
+fn a_file_of_many_pieces_is_shifted() {
+    const BLOCK: usize = 4096;
+    const PIECES: usize = 5000;
+    let fs = Fixture::new(Options::default());
+    let ino = fs.file("f", b"");
+    let mut due = vec![0; 2 * PIECES * BLOCK];
+    for piece in 0..PIECES {
+        let at = 2 * piece * BLOCK;
+        let content = [(piece % 250) as u8 + 1; BLOCK];
+        fs.write(ino, at as u64, &content[..100]);
+        due[at..at + 100].copy_from_slice(&content[..100]);
+        if piece % 500 == 0 {
+            fs.vfs.sync().unwrap();
+        }
+    }
+    due.truncate((2 * PIECES - 2) * BLOCK + 100);
+    let shift = |due: &mut Vec<u8>, block: usize, blocks: usize, what| {
+        let (at, len) = (block * BLOCK, blocks * BLOCK);
+        fs.vfs
+            .fallocate(ino, Handle::NONE, at as u64, len as u64, what)
+            .unwrap();
+        if what == Allocate::Collapse {
+            due.drain(at..at + len);
+        } else {
+            due.splice(at..at, vec![0; len]);
+        }
+        assert!(fs.content(ino) == *due, "{what:?} of {blocks} at {block}");
+    };
+    shift(&mut due, 3, 5, Allocate::Collapse);
+    shift(&mut due, 4, 7, Allocate::Insert);
+    fs.vfs
+        .mkdir(&fs.root, persimmon_vfs::SNAPSHOTS, b"s", 0)
+        .unwrap();
+    let before = due.clone();
+    shift(&mut due, 1000, 1, Allocate::Insert);
+    shift(&mut due, 0, 9, Allocate::Collapse);
+    shift(&mut due, 10, 8000, Allocate::Collapse);
+    let fs = fs.remount();
+    assert!(fs.content(ino) == due);
+    let snapshot = fs.at(".snapshots/s/f").ino;
+    assert!(fs.content(snapshot) == before, "the snapshot changed");
 }

@@ -145,8 +145,6 @@ fn chattr_and_lsattr_set_and_show_it(bed: &TestBed) -> Result<()> {
         ensure!(told(path)?.as_deref() == Some("zstd:7"));
         for (changes, words) in [
             ("+m", "Invalid argument"),
-            ("+i", "not supported"),
-            ("+a", "not supported"),
             ("+A", "not supported"),
             ("+C", "not supported"),
             ("+P", "not supported"),

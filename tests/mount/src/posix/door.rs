@@ -142,6 +142,16 @@ impl Door for Mounted {
         rustix::fs::utimensat(CWD, self.at(path), &times, AtFlags::SYMLINK_NOFOLLOW)
     }
 
+    fn flags(&self, path: impl AsRef<Path>) -> Outcome<u32> {
+        let file = errno(File::open(self.at(path)))?;
+        Ok(rustix::fs::ioctl_getflags(file)?.bits())
+    }
+
+    fn set_flags(&self, path: impl AsRef<Path>, flags: u32) -> Outcome<()> {
+        let file = errno(File::open(self.at(path)))?;
+        rustix::fs::ioctl_setflags(file, rustix::fs::IFlags::from_bits_retain(flags))
+    }
+
     fn setxattr_with(
         &self,
         path: impl AsRef<Path>,
@@ -226,7 +236,15 @@ impl OpenFile for Opened {
     }
 
     fn allocate(&self, mode: FallocateFlags, at: u64, len: u64) -> Outcome<()> {
-        rustix::fs::fallocate(&self.0, mode, at, len)
+        let moves = [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE];
+        match rustix::fs::fallocate(&self.0, mode, at, len) {
+            // The kernel passes these to no FUSE filesystem.
+            Err(rustix::io::Errno::OPNOTSUPP) if moves.contains(&mode) => {
+                let inserts = mode == FallocateFlags::INSERT_RANGE;
+                errno(persimmon_fuse::ranges::change(&self.0, at, len, inserts))
+            }
+            result => result,
+        }
     }
 
     fn copy_to(&self, at: u64, to: &Opened, to_at: u64, len: usize) -> Outcome<usize> {

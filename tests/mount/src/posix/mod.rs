@@ -59,11 +59,6 @@ pub const DEVIATIONS: &[(Kind, &str, &str)] = &[
         "posix::errors::setxattr EINVAL: a lifetime that does not exist",
         "ext4 knows of no lifetimes",
     ),
-    (
-        Kind::Ext4,
-        "posix::errors::fallocate EOPNOTSUPP: collapse, insert, unshare",
-        "ext4 offers it",
-    ),
 ];
 
 /// True when this check is known not to hold on this filesystem.
