@@ -14,6 +14,9 @@ const STATES_WITH_CLONES: u64 = 30_000;
 const CLONES_FROM: u64 = 100_000_000;
 const STATES_WITH_SNAPSHOTS: u64 = 60_000;
 const SNAPSHOTS_FROM: u64 = 200_000_000;
+const STATES_WITH_DEDUP: u64 = 20_000;
+/// Seeds from here on have volumes that deduplicate what is written, and from the second on no quota.
+const DEDUP_FROM: [u64; 2] = [900_000_000, 1_000_000_000];
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
 
@@ -83,10 +86,12 @@ fn every_crash_state_is_a_prefix_of_the_history() {
 }
 
 #[test]
-fn so_is_every_one_with_clones_and_snapshots() {
+fn so_is_every_one_with_clones_snapshots_and_deduplication() {
     for (seed, states) in [
         (CLONES_FROM, STATES_WITH_CLONES),
         (SNAPSHOTS_FROM, STATES_WITH_SNAPSHOTS),
+        (DEDUP_FROM[0], STATES_WITH_DEDUP),
+        (DEDUP_FROM[1], STATES_WITH_DEDUP),
     ] {
         let campaign = Campaign {
             jobs: std::thread::available_parallelism().map_or(2, usize::from),

@@ -1,5 +1,7 @@
 //! What a seed stands for.
 
+use std::ops::Range;
+
 use persimmon_device::BLOCK_SIZE;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -105,6 +107,8 @@ const HEAVY_STATES_MAX: u64 = 10;
 const CLONES_FROM: u64 = 100_000_000;
 /// And from this one on snapshots are taken.
 const SNAPSHOTS_FROM: u64 = 200_000_000;
+/// Of these seeds writes repeat what was written before, most of them to volumes that deduplicate. Those below 1,000,000,000 have quota too.
+pub(crate) const REPEATING: Range<u64> = 900_000_000..2_000_000_000;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
@@ -430,6 +434,7 @@ impl Plan {
             .xattrs(self.xattr_names)
             .clones(matches!(self.origin, Origin::Seed(number) if number >= CLONES_FROM))
             .snapshots(matches!(self.origin, Origin::Seed(number) if number >= SNAPSHOTS_FROM))
+            .repeats(matches!(self.origin, Origin::Seed(number) if REPEATING.contains(&number)))
     }
 
     /// The plan of a short sequence: a crash at every command that shorter sequences have not had.

@@ -59,6 +59,9 @@ impl Mix {
     }
 }
 
+/// Contents that are written again and again, and bytes of one at most.
+const REPEATED_FILLS: u64 = 4;
+const REPEATED_MAX: u32 = 160 << 10;
 /// Snapshots that there are at a time.
 const SNAPSHOTS_MAX: usize = 4;
 
@@ -76,6 +79,8 @@ pub struct Generator {
     clones: bool,
     /// Snapshots are taken and deleted.
     snapshots: bool,
+    /// Content is often what was written before.
+    repeats: bool,
     fill: u64,
 }
 
@@ -91,6 +96,7 @@ impl Generator {
             xattr_names: 3,
             clones: false,
             snapshots: false,
+            repeats: false,
             fill: seed << 20,
         }
     }
@@ -113,6 +119,13 @@ impl Generator {
     #[must_use]
     pub fn snapshots(mut self, snapshots: bool) -> Generator {
         self.snapshots = snapshots;
+        self
+    }
+
+    /// Most writes are of whole blocks and of one of few contents.
+    #[must_use]
+    pub fn repeats(mut self, repeats: bool) -> Generator {
+        self.repeats = repeats;
         self
     }
 
@@ -343,18 +356,33 @@ impl Generator {
             20..30 => self.allocate(path, size),
             30..34 => self.copy(tree, path, size),
             34..40 => Op::Read { path },
-            _ => Op::Write {
-                path,
-                offset: self.offset(size),
-                length: self.length(),
-                fill: self.next_fill(),
-                durability: match (self.mix, self.rng.random_range(0..10)) {
-                    (Mix::Synchronous, 0..3) | (_, 0) => Durability::DataSync,
-                    (Mix::Synchronous, 3..5) | (_, 1) => Durability::Sync,
-                    _ => Durability::Buffered,
-                },
-            },
+            _ => {
+                let (offset, length) = (self.offset(size), self.length());
+                let (offset, length, fill) = self.content(offset, length);
+                Op::Write {
+                    path,
+                    offset,
+                    length,
+                    fill,
+                    durability: match (self.mix, self.rng.random_range(0..10)) {
+                        (Mix::Synchronous, 0..3) | (_, 0) => Durability::DataSync,
+                        (Mix::Synchronous, 3..5) | (_, 1) => Durability::Sync,
+                        _ => Durability::Buffered,
+                    },
+                }
+            }
         }
+    }
+
+    /// What is written, and where: something new, or whole blocks of what was written before.
+    fn content(&mut self, offset: u64, length: u32) -> (u64, u32, u64) {
+        if !self.repeats || self.chance(30) {
+            return (offset, length, self.next_fill());
+        }
+        let block = BLOCK as u32;
+        let length = (length.min(u32::MAX / 8) * 4).next_multiple_of(block);
+        let fill = self.rng.random_range(1..=REPEATED_FILLS);
+        (offset - offset % BLOCK, length.min(REPEATED_MAX), fill)
     }
 
     fn truncate(&mut self, path: String, size: u64) -> Op {
