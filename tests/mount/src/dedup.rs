@@ -66,13 +66,26 @@ fn a_tree_is_stored_once_inline_and_offline(bed: &TestBed) -> Result<()> {
         let one = data_bytes(&volume)?;
         // What is copied is remembered as it is read.
         volume.mount(options)?;
-        script(&dir, &[], "cp -r --reflink=never --sparse=never one two && sync && cat one/*/* | md5sum > sum")?;
+        script(
+            &dir,
+            &[],
+            "cp -r --reflink=never --sparse=never one two && sync && cat one/*/* | md5sum > sum",
+        )?;
         if is_inline {
             let stats = volume.stats()?;
             let number = |name: &str| stats[name].as_u64().with_context(|| name.to_owned());
-            let (shared, table) = (number("deduplicated_blocks")? * 4096, number("dedup_table_bytes")?);
-            ensure!(shared > one / 100 * 95, "{shared} bytes of {one} became shared");
-            ensure!(table <= one / 1000, "the table takes {table} bytes, for {one} of data");
+            let (shared, table) = (
+                number("deduplicated_blocks")? * 4096,
+                number("dedup_table_bytes")?,
+            );
+            ensure!(
+                shared > one / 100 * 95,
+                "{shared} bytes of {one} became shared"
+            );
+            ensure!(
+                table <= one / 1000,
+                "the table takes {table} bytes, for {one} of data"
+            );
         } else {
             let mut command = volume.tool("dedup");
             output(command.arg(&dir).args(["--min-run", "1"]))?;
@@ -80,14 +93,21 @@ fn a_tree_is_stored_once_inline_and_offline(bed: &TestBed) -> Result<()> {
         let due = Snapshot::take(&dir.join("two"))?;
         script(&dir, &[], "diff -r one two")?;
         // What was written to one of them is its own.
-        script(&dir, &[], "echo more >> two/0/0 && rm -r one && cat two/*/* | md5sum > sum2")?;
+        script(
+            &dir,
+            &[],
+            "echo more >> two/0/0 && rm -r one && cat two/*/* | md5sum > sum2",
+        )?;
         volume.kill()?;
         volume.mount(options)?;
         ensure!(Snapshot::take(&dir.join("two"))?.equals(&due).is_err());
         volume.unmount()?;
         volume.fsck()?;
         let left = data_bytes(&volume)?;
-        ensure!(left.abs_diff(one) < one / 50, "{one} bytes of a tree, {left} of its copy alone");
+        ensure!(
+            left.abs_diff(one) < one / 50,
+            "{one} bytes of a tree, {left} of its copy alone"
+        );
         volume.destroy()?;
         stored.push(left);
     }

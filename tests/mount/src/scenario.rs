@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use crate::volume::{Kind, Volume};
 use crate::{
-    bad_input, clones, compression, damage, dedup, deltas, durable, endurance, full, installed, kill,
-    live_tools, many_files, model, output, phases, quota, remount, scrub, snapshots, streams,
+    bad_input, clones, compression, damage, dedup, deltas, durable, endurance, full, installed,
+    kill, live_tools, many_files, model, output, phases, quota, remount, scrub, snapshots, streams,
     two_devices, unmounted, unmounting, workplace,
 };
 

@@ -100,7 +100,8 @@ impl FileData {
             frame_cache: ReadCache::new(options.frame_cache_bytes_max),
             compressibility: Compressibility::default(),
             similarity: Compressibility::default(),
-            dedup: Deduplication::new(options, &store.identity.secret),
+            dedup: Deduplication::new(options, &store.identity.secret)
+                .filter(|_| store.has_shared_blocks() && !options.read_only),
             snapshot_fence: SnapshotFence::default(),
             closed: Mutex::default(),
         }

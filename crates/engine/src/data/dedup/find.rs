@@ -65,7 +65,7 @@ impl FileData {
         let Some(dedup) = &self.dedup else {
             return (pieces, Vec::new());
         };
-        let seeks = self.store.has_shared_blocks() && self.has_room_to_share();
+        let seeks = self.has_room_to_share();
         let bytes_max = dedup.bytes_for(self.store.zones.live_data_blocks());
         let hashes = self.hashes(dedup, &pieces);
         let (mut rest, mut duplicates) = (Vec::new(), Vec::new());
@@ -140,7 +140,7 @@ impl FileData {
             let places = piece.first + start as u64..;
             let hashes = places.zip(blocks).map(|(block, content)| {
                 let is_wanted = piece.is_sought || dedup.table.lock().takes(block);
-                dedup.hash(content).filter(|_| is_wanted)
+                is_wanted.then(|| dedup.hash(content)).flatten()
             });
             hashes.collect()
         };
