@@ -104,7 +104,7 @@ const DELTAS_FROM: u64 = 200_000_000;
 /// And those from here on of seeds so much smaller, but for deduplication of what is written: few contents are written again and again.
 const DEDUP_FROM: u64 = 400_000_000;
 /// Blocks that are written again and again.
-const REPEATED_BLOCKS: u64 = 4096;
+const REPEATED_BLOCKS: u64 = 1024;
 
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {

@@ -59,9 +59,9 @@ impl Mix {
     }
 }
 
-/// Contents that are written again and again, and bytes of one at most.
+/// Contents that are written again and again, and blocks of one at most.
 const REPEATED_FILLS: u64 = 4;
-const REPEATED_MAX: u32 = 160 << 10;
+const REPEATED_BLOCKS_MAX: u32 = 30;
 /// Snapshots that there are at a time.
 const SNAPSHOTS_MAX: usize = 4;
 
@@ -379,10 +379,9 @@ impl Generator {
         if !self.repeats || self.chance(30) {
             return (offset, length, self.next_fill());
         }
-        let block = BLOCK as u32;
-        let length = (length.min(u32::MAX / 8) * 4).next_multiple_of(block);
+        let blocks = self.rng.random_range(1..=REPEATED_BLOCKS_MAX);
         let fill = self.rng.random_range(1..=REPEATED_FILLS);
-        (offset - offset % BLOCK, length.min(REPEATED_MAX), fill)
+        (offset - offset % BLOCK, blocks * BLOCK as u32, fill)
     }
 
     fn truncate(&mut self, path: String, size: u64) -> Op {

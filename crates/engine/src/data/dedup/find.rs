@@ -26,8 +26,11 @@ const MISSES_MAX: u32 = 32;
 /// Blocks hashed by one job.
 const HASHED_BLOCKS: usize = 32;
 /// Blocks that have to be free beside all that is promised. What is shared and overwritten frees nothing, and pages of the tree that become
-/// dirty take room.
-pub(super) const ROOM_BLOCKS: u64 = 256;
+/// dirty take room: six of one record, more or less, with three blocks each.
+const ROOM_BLOCKS: u64 = 256;
+/// On small volumes this part of what users may fill, but always so many.
+const ROOM_SHARE: u64 = 16;
+const ROOM_BLOCKS_MIN: u64 = 64;
 
 /// Blocks of a batch that are written, by their places in files.
 type Written = BTreeMap<(Ino, u64), Buffer>;
@@ -119,7 +122,9 @@ impl FileData {
 
     /// Whether there is so much room that sharing blocks can take none from what was promised.
     pub(super) fn has_room_to_share(&self) -> bool {
-        self.space.available_blocks() >= ROOM_BLOCKS
+        let share = self.store.zones.user_blocks() / ROOM_SHARE;
+        let wanted = share.clamp(ROOM_BLOCKS_MIN, ROOM_BLOCKS);
+        self.space.available_blocks() >= wanted
     }
 
     fn hashes(&self, dedup: &Deduplication, pieces: &[Piece]) -> Vec<Hashes> {
