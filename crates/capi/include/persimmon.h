@@ -255,6 +255,10 @@ typedef struct persimmon_options {
   // Which synced blocks are written as differences to what is stored, where little changed: `none`; `memory`, those whose stored content
   // is in memory; `always`, for which it is read; NULL: `memory`.
   const char *deltas;
+  // Whether blocks that some file has already become shared with it while they are written: `none`, `write`; NULL: `none`.
+  const char *dedup;
+  // Bytes of hashes of blocks kept in memory for that, and never more than 1/1000 of the data; 0: 64 MiB.
+  uint64_t dedup_bytes;
 } persimmon_options;
 
 // Space and inodes.

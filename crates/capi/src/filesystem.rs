@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use persimmon::{Compression, Create, DataRedundancy, Deltas, Filesystem, Options};
+use persimmon::{Compression, Create, DataRedundancy, Dedup, Deltas, Filesystem, Options};
 
 use crate::call::{Failure, Result, answer, call, give, object, path, take, utf8};
 use crate::{
@@ -91,6 +91,8 @@ const OPTIONS_DEFAULT: persimmon_options = persimmon_options {
     read_cache_bytes: 0,
     compression: std::ptr::null(),
     deltas: std::ptr::null(),
+    dedup: std::ptr::null(),
+    dedup_bytes: 0,
 };
 
 /// # Safety
@@ -158,6 +160,18 @@ unsafe fn opening(options: *const persimmon_options) -> Result<Options> {
             return Err(Failure::invalid(what));
         };
         engine.deltas = deltas;
+    }
+    if !told.dedup.is_null() {
+        // SAFETY: as the caller promises.
+        let name = unsafe { utf8(told.dedup, "whether blocks are deduplicated") }?;
+        let Some(dedup) = Dedup::parse(name) else {
+            let what = format!("'{name}' is neither none nor write");
+            return Err(Failure::invalid(what));
+        };
+        engine.dedup = dedup;
+    }
+    if told.dedup_bytes != 0 {
+        engine.dedup_bytes_max = usize::try_from(told.dedup_bytes).unwrap_or(usize::MAX);
     }
     if told.commit_milliseconds != 0 {
         options.commit_interval = Duration::from_millis(told.commit_milliseconds);

@@ -68,6 +68,10 @@ pub struct persimmon_options {
     /// Which synced blocks are written as differences to what is stored, where little changed: `none`; `memory`, those whose stored content
     /// is in memory; `always`, for which it is read; NULL: `memory`.
     pub deltas: *const c_char,
+    /// Whether blocks that some file has already become shared with it while they are written: `none`, `write`; NULL: `none`.
+    pub dedup: *const c_char,
+    /// Bytes of hashes of blocks kept in memory for that, and never more than 1/1000 of the data; 0: 64 MiB.
+    pub dedup_bytes: u64,
 }
 
 /// A point in time, from 1970 on.

@@ -163,6 +163,8 @@ fn options_of_a_newer_header_are_refused_where_they_say_anything() {
                 read_cache_bytes: 0,
                 compression: std::ptr::null(),
                 deltas: std::ptr::null(),
+                dedup: std::ptr::null(),
+                dedup_bytes: 0,
             },
             added,
         };
@@ -195,6 +197,8 @@ fn options_that_cannot_be_are_refused() {
             read_cache_bytes: 0,
             compression: std::ptr::null(),
             deltas: std::ptr::null(),
+            dedup: std::ptr::null(),
+            dedup_bytes: 0,
         };
         let mut fs = null_mut();
         let errno = unsafe { persimmon_open(image.as_ptr(), &options, &mut fs) };

@@ -291,12 +291,16 @@ impl Daemon {
             fsync: self.options.fsync,
             compression: self.options.compression,
             deltas: self.options.deltas,
+            dedup: self.options.dedup,
             parallel: Arc::new(AllCores),
             barrier: self.options.barrier,
             ..Default::default()
         };
         if let Some(bytes) = self.options.cache_bytes_max {
             engine.cache_bytes_max = usize::try_from(bytes)?;
+        }
+        if let Some(bytes) = self.options.dedup_bytes_max {
+            engine.dedup_bytes_max = usize::try_from(bytes)?;
         }
         let staging = self.options.staging_bytes_max;
         engine.staging_bytes_max = usize::try_from(staging.unwrap_or_else(staging_bytes))?;

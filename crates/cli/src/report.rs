@@ -192,6 +192,8 @@ macro_rules! declare_stats {
             $($(#[$counted_doc])* pub $counted: u64,)*
             /// The most file data that waited in memory, bytes.
             pub staged_bytes_peak: u64,
+            /// Memory that hashes of blocks take for deduplication while writing, bytes.
+            pub dedup_table_bytes: u64,
             /// Histogram of read latencies of the mount: a list of `below_us` and `count`, the operations that took less than `below_us`
             /// microseconds, and at least half of it.
             pub read_latency: Vec<LatencyBucket>,
@@ -210,6 +212,7 @@ macro_rules! declare_stats {
                     $($written: s.$written,)*
                     $($counted: s.$counted,)*
                     staged_bytes_peak: s.staged_bytes_peak,
+                    dedup_table_bytes: s.dedup_table_bytes,
                     read_latency: buckets(&latencies.read),
                     write_latency: buckets(&latencies.write),
                     fsync_latency: buckets(&latencies.fsync),

@@ -67,6 +67,7 @@ impl StatsCommand {
             ("cleaned, waiting", stats.cleaning_foreground.to_string()),
             ("cleaned, ahead", stats.cleaning_background.to_string()),
             ("blocks moved", stats.blocks_moved.to_string()),
+            ("blocks deduplicated", stats.deduplicated_blocks.to_string()),
             ("stalls", stats.stalls.to_string()),
             ("most data waiting", show_bytes(stats.staged_bytes_peak)),
         ] {

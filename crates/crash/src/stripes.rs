@@ -8,7 +8,7 @@ use persimmon_device::{Striped, Stripes, ZonedDevice};
 use persimmon_sim::device::SimDevice;
 
 /// Seeds of runs on stripe sets.
-const SEEDS: Range<u64> = 1_000_000_000..2_000_000_000;
+const SEEDS: Range<u64> = 2_000_000_000..3_000_000_000;
 /// Mirrors for the log and metadata where data has parity.
 const METADATA_SETS: u32 = 28;
 

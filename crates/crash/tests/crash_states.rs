@@ -14,8 +14,14 @@ const STATES_WITH_CLONES: u64 = 30_000;
 const CLONES_FROM: u64 = 100_000_000;
 const STATES_WITH_SNAPSHOTS: u64 = 60_000;
 const SNAPSHOTS_FROM: u64 = 200_000_000;
-const STATES_WITH_SHIFTS: u64 = 60_000;
+const STATES_WITH_SHIFTS: u64 = 20_000;
 const SHIFTS_FROM: u64 = 300_000_000;
+const STATES_WITH_DEDUP: u64 = 10_000;
+/// Seeds from here on have volumes that deduplicate what is written, and from the second on no quota.
+const DEDUP_FROM: [u64; 2] = [900_000_000, 1_000_000_000];
+const STATES_ON_STRIPES: u64 = 15_000;
+/// Seeds from here on have volumes on stripe sets.
+const STRIPES_FROM: u64 = 2_000_000_000;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
 
@@ -85,11 +91,14 @@ fn every_crash_state_is_a_prefix_of_the_history() {
 }
 
 #[test]
-fn so_is_every_one_with_clones_snapshots_and_shifts() {
+fn so_is_every_one_with_all_that_shares_moves_and_repeats() {
     for (seed, states) in [
         (CLONES_FROM, STATES_WITH_CLONES),
         (SNAPSHOTS_FROM, STATES_WITH_SNAPSHOTS),
         (SHIFTS_FROM, STATES_WITH_SHIFTS),
+        (DEDUP_FROM[0], STATES_WITH_DEDUP),
+        (DEDUP_FROM[1], STATES_WITH_DEDUP),
+        (STRIPES_FROM, STATES_ON_STRIPES),
     ] {
         let campaign = Campaign {
             jobs: std::thread::available_parallelism().map_or(2, usize::from),

@@ -15,6 +15,8 @@ const STATES_MAX: u64 = 100_000;
 const FIRST_SEED: u64 = 5_000;
 /// The first whose volume has quota.
 const FIRST_WITH_QUOTA: u64 = 300_000_000;
+/// The first whose volume deduplicates what is written.
+const FIRST_WITH_DEDUP: u64 = 1_000_000_001;
 const THREADS: usize = 2;
 
 /// Persimmon with one mistake in it.
@@ -53,6 +55,7 @@ fn hunt(mistake: Fault) -> (Option<Box<Failure>>, u64) {
     let mut tried = Statistics::default();
     let first = match mistake {
         Fault::OwnerNotCharged => FIRST_WITH_QUOTA,
+        Fault::DuplicateNotLookedUp => FIRST_WITH_DEDUP,
         _ => FIRST_SEED,
     };
     for seed in first.. {

@@ -52,6 +52,19 @@ fn so_they_are_with_deltas() {
     assert!(all.refused > 10, "volumes were never full: {all:?}");
 }
 
+/// What is shared while it is written frees nothing when it is overwritten.
+#[test]
+fn so_they_are_with_deduplication() {
+    let mut all = Report::default();
+    for seed in 400_000_001..400_000_013 {
+        all.add(&fullness::volume(seed, 30).unwrap_or_else(|broken| panic!("{broken}")));
+    }
+    for seed in [401_000_001, 420_000_001, 500_000_001, 600_000_001] {
+        all.add(&fullness::volume(seed, 15).unwrap_or_else(|broken| panic!("{broken}")));
+    }
+    assert!(all.refused > 10, "volumes were never full: {all:?}");
+}
+
 /// The zone with most garbage had a few blocks left and none to move them to: it was tried again
 /// and again, though a metadata zone, which needs none, could have been cleaned.
 #[test]

@@ -86,6 +86,8 @@ pub enum Fault {
     FillingNotSeen,
     /// What an owner takes more with a record is not counted.
     OwnerNotCharged,
+    /// Blocks that were equal when they were compared are shared whatever has become of them since.
+    DuplicateNotLookedUp,
     /// A thread panics with the first of the changes of a transaction made, and the others not. Not one to be caught by
     /// a harness: all others have to go on without it.
     PanicHalfWay,
@@ -103,7 +105,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 35] = [
+    pub const ALL: [Fault; 36] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -139,6 +141,7 @@ impl Fault {
         Fault::NumbersReused,
         Fault::LotNotWaitedFor,
         Fault::OwnerNotCharged,
+        Fault::DuplicateNotLookedUp,
     ];
 }
 

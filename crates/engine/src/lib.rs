@@ -52,8 +52,8 @@ pub use fair_lock::{FairGuard, FairLock};
 pub use losses::{Loss, Losses};
 pub use meta::{Intent, Transaction, View};
 pub use options::{
-    Barrier, CleaningOptions, Deltas, FormatOptions, FormatOptionsError, FsyncOrder, Options,
-    Parallel, Serial,
+    Barrier, CleaningOptions, Dedup, Deltas, FormatOptions, FormatOptionsError, FsyncOrder,
+    Options, Parallel, Serial,
 };
 pub use properties::{Alteration, Growth};
 pub use quota::{NewLimits, OwnerQuota};

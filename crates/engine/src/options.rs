@@ -205,6 +205,28 @@ impl Deltas {
     }
 }
 
+/// Whether content that is stored already is looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dedup {
+    /// No: all that is written takes its own room.
+    #[default]
+    None,
+    /// While it is written: blocks that some file has already become shared with it.
+    Write,
+}
+
+impl Dedup {
+    /// By its name: `none` or `write`.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Dedup> {
+        match name {
+            "none" => Some(Dedup::None),
+            "write" => Some(Dedup::Write),
+            _ => None,
+        }
+    }
+}
+
 /// How whoever opens a volume runs things side by side. The engine has no threads of its own.
 pub trait Parallel: std::fmt::Debug + Send + Sync {
     /// Runs jobs 0 to `jobs` - 1, in any order, and returns when all of them are done.
@@ -258,6 +280,11 @@ pub struct Options {
     /// Whether synced blocks are written as differences to what is stored. Only on volumes with the feature
     /// [`DELTAS`](persimmon_format::zone_header::DELTAS).
     pub deltas: Deltas,
+    /// Whether blocks that are stored already become shared while they are written. Only on volumes with the feature
+    /// [`SHARED_BLOCKS`](persimmon_format::zone_header::SHARED_BLOCKS).
+    pub dedup: Dedup,
+    /// Hashes of blocks kept in memory for that, bytes: not more than 1/1000 of the data that the volume has, but always 64 KiB.
+    pub dedup_bytes_max: usize,
     /// How frames are compressed side by side.
     pub parallel: Arc<dyn Parallel>,
     /// How fsync goes.
@@ -310,6 +337,8 @@ impl Default for Options {
             checkpoint_due_percent: 75,
             compression: Compression::None,
             deltas: Deltas::None,
+            dedup: Dedup::None,
+            dedup_bytes_max: 64 << 20,
             parallel: Arc::new(Serial),
             fsync: FsyncOrder::default(),
             barrier: Barrier::default(),

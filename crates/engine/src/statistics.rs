@@ -28,6 +28,8 @@ macro_rules! with_statistics {
             counted {
                 /// Bytes read.
                 read_bytes,
+                /// Blocks of files that became shared while they were written, for they were stored already.
+                deduplicated_blocks,
                 /// Blocks of files that small reads found in memory, in the read cache.
                 read_cache_hits,
                 /// Blocks of files that they did not.
@@ -95,10 +97,12 @@ macro_rules! declare {
             $($(#[$counted_doc])* pub $counted: u64,)*
             /// The most file data that waited in memory, bytes.
             pub staged_bytes_peak: u64,
+            /// Memory that hashes of blocks take for deduplication while writing, bytes.
+            pub dedup_table_bytes: u64,
         }
 
         impl Counters {
-            /// As of now; the peak is known elsewhere.
+            /// As of now; the peak and the table are known elsewhere.
             pub(crate) fn snapshot(&self) -> Statistics {
                 let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
                 Statistics {
@@ -106,12 +110,13 @@ macro_rules! declare {
                     $($written: get(&self.written[Class::$class as usize]),)*
                     $($counted: get(&self.$counted),)*
                     staged_bytes_peak: 0,
+                    dedup_table_bytes: 0,
                 }
             }
         }
 
         impl Statistics {
-            /// What was done since `before`, an earlier moment of the same volume; the peak stays as it is.
+            /// What was done since `before`, an earlier moment of the same volume; the peak and the table stay as they are.
             #[must_use]
             pub fn since(&self, before: &Statistics) -> Statistics {
                 Statistics {
@@ -119,6 +124,7 @@ macro_rules! declare {
                     $($written: self.$written - before.$written,)*
                     $($counted: self.$counted - before.$counted,)*
                     staged_bytes_peak: self.staged_bytes_peak,
+                    dedup_table_bytes: self.dedup_table_bytes,
                 }
             }
 

@@ -5,7 +5,7 @@ mod table;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use persimmon_vfs::{AccessTimes, Barrier, Compression, Deltas, FsyncOrder, OnError};
+use persimmon_vfs::{AccessTimes, Barrier, Compression, Dedup, Deltas, FsyncOrder, OnError};
 
 use table::{IGNORED, OPTIONS, OptionSpec};
 
@@ -40,6 +40,10 @@ pub struct MountOptions {
     pub compression: Compression,
     /// Which synced blocks are written as differences.
     pub deltas: Deltas,
+    /// `dedup=`: whether content that is stored already is looked for.
+    pub dedup: Dedup,
+    /// `dedup_memory=`: hashes kept for that, bytes; `None` is the engine's default.
+    pub dedup_bytes_max: Option<u64>,
     /// `barrier=`: when the device is flushed.
     pub barrier: Barrier,
     /// `cache=`: metadata kept in memory, bytes; `None` is the engine's default.
@@ -91,6 +95,8 @@ impl Default for MountOptions {
             fsync: FsyncOrder::default(),
             compression: Compression::Lz4,
             deltas: Deltas::InMemory,
+            dedup: Dedup::None,
+            dedup_bytes_max: None,
             barrier: Barrier::default(),
             cache_bytes_max: None,
             staging_bytes_max: None,
@@ -254,7 +260,7 @@ mod tests {
     fn every_option_of_the_table_is_taken() {
         let list = "ro,rw,noatime,relatime,atime,strictatime,nodiratime,diratime,suid,nosuid,dev,nodev,exec,noexec,\
             sync,async,dirsync,allow_other,noallow_other,default_permissions,errors=continue,\
-            fsync=strict,compression=zstd:7,deltas=always,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,fuse,remount";
+            fsync=strict,compression=zstd:7,deltas=always,dedup=write,dedup_memory=1M,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,fuse,remount";
         let options = MountOptions::parse(list).unwrap();
         assert_eq!(
             options,
@@ -273,6 +279,8 @@ mod tests {
                 fsync: FsyncOrder::Strict,
                 compression: Compression::Zstd(7),
                 deltas: Deltas::Always,
+                dedup: Dedup::Write,
+                dedup_bytes_max: Some(1 << 20),
                 barrier: Barrier::Off,
                 cache_bytes_max: Some(16 << 20),
                 staging_bytes_max: Some(8 << 20),

@@ -132,9 +132,9 @@ pub use maintenance::{Cleaned, Scrubbed};
 pub use open_options::OpenOptions;
 pub use persimmon_device::DeviceError;
 pub use persimmon_engine::{
-    Barrier, CleaningOptions, Damage, Deltas, Error as VolumeError, FormatOptionsError, FsyncOrder,
-    Growth, Options as EngineOptions, RecoveryReport, ScrubFinding, Statistics, Threshold, Unit,
-    ZoneFailure, ZoneStatus,
+    Barrier, CleaningOptions, Damage, Dedup, Deltas, Error as VolumeError, FormatOptionsError,
+    FsyncOrder, Growth, Options as EngineOptions, RecoveryReport, ScrubFinding, Statistics,
+    Threshold, Unit, ZoneFailure, ZoneStatus,
 };
 pub use persimmon_format::table::{Role, ZitEntry};
 pub use persimmon_format::{Addr, FormatError, PageId, ZoneId};

@@ -36,7 +36,7 @@ pub use clock::Clock;
 pub use error::{Error, Result};
 pub use locks::{FileLock, LockKind, LockOwner};
 pub use persimmon_engine::Snapshot;
-pub use persimmon_engine::{Barrier, Deltas, FsyncOrder};
+pub use persimmon_engine::{Barrier, Dedup, Deltas, FsyncOrder};
 pub use persimmon_engine::{NewLimits, OwnerQuota};
 pub use persimmon_format::SubvolumeId;
 pub use persimmon_format::inode::{ROOT, Timestamp};

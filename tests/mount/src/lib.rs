@@ -9,6 +9,7 @@ pub mod clones;
 pub mod command;
 pub mod compression;
 pub mod damage;
+pub mod dedup;
 pub mod deltas;
 pub mod durable;
 pub mod endurance;

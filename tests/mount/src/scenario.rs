@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use crate::volume::{Kind, Volume};
 use crate::{
-    bad_input, clones, compression, damage, deltas, durable, endurance, full, installed, kill,
-    live_tools, many_files, model, output, phases, quota, remount, scrub, snapshots, streams,
+    bad_input, clones, compression, damage, dedup, deltas, durable, endurance, full, installed,
+    kill, live_tools, many_files, model, output, phases, quota, remount, scrub, snapshots, streams,
     two_devices, unmounted, unmounting, workplace,
 };
 
@@ -75,6 +75,7 @@ pub fn all() -> Vec<Scenario> {
         model::SCENARIOS,
         bad_input::SCENARIOS,
         clones::SCENARIOS,
+        dedup::SCENARIOS,
         deltas::SCENARIOS,
         installed::SCENARIOS,
         damage::SCENARIOS,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_engine::invariant::panic_on_bugs;
-use persimmon_engine::{Barrier, Deltas, FormatOptions, FsyncOrder, RecoveryReport, Volume};
+use persimmon_engine::{Barrier, Dedup, Deltas, FormatOptions, FsyncOrder, RecoveryReport, Volume};
 use persimmon_format::Compression;
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_inspect::finding::{
@@ -28,7 +28,7 @@ use persimmon_sync::host::Mutex;
 use persimmon_sync::thread::{self, ThreadId};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
-use crate::harness::System;
+use crate::harness::{REPEATING, System};
 use crate::stripes;
 use persimmon_sim::device::{SimConfig, SimDevice};
 
@@ -94,10 +94,19 @@ pub(crate) fn mount_on(
     mount_volume(device, options(sim.config()))
 }
 
+/// The seed of a run. Above these bits is how the volume is mounted.
+fn run_of(seed: u64) -> u64 {
+    seed & ((1 << 56) - 1)
+}
+
 /// Whether the volume of a seed has quota: those from here on, which no other kind of run has.
 fn counts_owners(seed: u64) -> bool {
-    // Above these bits is how the volume is mounted.
-    (300_000_000..1_000_000_000).contains(&(seed & ((1 << 56) - 1)))
+    (300_000_000..1_000_000_000).contains(&run_of(seed))
+}
+
+/// Whether the volume of a seed deduplicates what is written: most of those whose content repeats.
+fn deduplicates(seed: u64) -> bool {
+    REPEATING.contains(&run_of(seed)) && !seed.is_multiple_of(8)
 }
 
 fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32, quota: bool) -> Result<(), String> {
@@ -193,7 +202,11 @@ fn option_names(options: &persimmon_engine::Options) -> Vec<&'static str> {
         Barrier::On => "barrier=on",
         Barrier::Off => "barrier=off",
     };
-    vec![fsync, barrier]
+    let dedup = match options.dedup {
+        Dedup::None => "dedup=none",
+        Dedup::Write => "dedup=write",
+    };
+    vec![fsync, barrier, dedup]
 }
 
 /// What recovery met, in words for a table.
@@ -256,6 +269,10 @@ fn options(config: &SimConfig) -> persimmon_engine::Options {
             0..2 => Deltas::Always,
             2 => Deltas::InMemory,
             _ => Deltas::None,
+        },
+        dedup: match deduplicates(seed) {
+            true => Dedup::Write,
+            false => Dedup::None,
         },
         frame_cache_bytes_max: (64 << 10) * small(256),
         read_cache_bytes_max: match (seed >> 40) % 3 {

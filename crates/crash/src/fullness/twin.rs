@@ -26,11 +26,14 @@ pub(super) const EDITED_BYTES: usize = 8;
 /// Blocks of numbers from here on compress, most of them.
 pub(super) const COMPRESSIBLE_FROM: u64 = 1 << 60;
 
+/// Blocks of numbers from here on are written again and again.
+pub(super) const REPEATING_FROM: u64 = 1 << 61;
+
 /// Fills blocks: the first from `number`, the next from the number after it. Of three neighbours of those that compress some are
 /// all noise, some half, and some much the same from one end to the other.
 pub(super) fn fill(blocks: &mut [u8], number: u64) {
     pattern::fill(blocks, number);
-    if number < COMPRESSIBLE_FROM {
+    if !(COMPRESSIBLE_FROM..REPEATING_FROM).contains(&number) {
         return;
     }
     for (block, number) in blocks.chunks_mut(BLOCK_SIZE).zip(number..) {
@@ -43,7 +46,7 @@ pub(super) fn fill(blocks: &mut [u8], number: u64) {
 }
 
 impl Block {
-    /// Writing it takes space: what is compressed gives back less than its next content may need.
+    /// Writing it takes space: what is compressed gives back less than its next content may need, and what is shared nothing.
     pub fn takes_space(self) -> bool {
         match self {
             Block::Hole => true,

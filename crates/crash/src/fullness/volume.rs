@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use persimmon_device::{BLOCK_SIZE, Stripes};
-use persimmon_engine::{Deltas, Error as EngineError, Options, Progress, Task, Volume};
+use persimmon_engine::{Dedup, Deltas, Error as EngineError, Options, Progress, Task, Volume};
 use persimmon_format::Compression;
 use persimmon_inspect::{CheckOptions, Severity};
 use persimmon_vfs::{
@@ -14,7 +14,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::small::Sizes;
-use super::twin::{Block, COMPRESSIBLE_FROM, Content, EDITED_BYTES, File, Small, Twin, fill};
+use super::twin::{
+    Block, COMPRESSIBLE_FROM, Content, EDITED_BYTES, File, REPEATING_FROM, Small, Twin, fill,
+};
 use super::{Report, shape};
 use crate::filesystem::WorkloadClock;
 use crate::stripes;
@@ -101,13 +103,20 @@ const COMPRESSED_FROM: u64 = 100_000_000;
 /// And those from here on of seeds so much smaller, but for deltas: overwriting is mostly of a few bytes that are synced.
 const DELTAS_FROM: u64 = 200_000_000;
 /// And those from here on of seeds so much smaller, but on stripe sets: with parity where metadata has zones of its own.
-const STRIPED_FROM: u64 = 400_000_000;
+const STRIPED_FROM: u64 = 800_000_000;
+
+/// And those from here on of seeds so much smaller, but for deduplication of what is written: few contents are written again and again.
+const DEDUP_FROM: u64 = 400_000_000;
+/// Blocks that are written again and again.
+const REPEATED_BLOCKS: u64 = 1024;
 
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let striped = seed >= STRIPED_FROM;
         let seed = seed % STRIPED_FROM;
+        let repeats = seed >= DEDUP_FROM;
+        let seed = seed % DEDUP_FROM;
         let has_deltas = seed >= DELTAS_FROM;
         let seed = seed % DELTAS_FROM;
         let is_compressed = seed >= COMPRESSED_FROM;
@@ -141,6 +150,10 @@ impl Subject {
                 Deltas::Always
             } else {
                 Deltas::None
+            },
+            dedup: match repeats {
+                true => Dedup::Write,
+                false => Dedup::None,
             },
             ..options
         };
@@ -406,6 +419,9 @@ impl Subject {
             let new = (from..from + count).filter(|block| before(*block).takes_space());
             let new = new.count();
             let mut bytes = vec![0; count * BLOCK_SIZE];
+            if self.options.dedup != Dedup::None {
+                self.next_pattern = REPEATING_FROM + self.rng.random_range(0..REPEATED_BLOCKS);
+            }
             fill(&mut bytes, self.next_pattern);
             let offset = (from * BLOCK_SIZE) as u64;
             let written = self.vfs.write(

@@ -1,5 +1,7 @@
 //! What a seed stands for.
 
+use std::ops::Range;
+
 use persimmon_device::label::LABEL_ZONES;
 use persimmon_device::{BLOCK_SIZE, Stripes};
 use rand::{Rng, SeedableRng};
@@ -109,6 +111,8 @@ const CLONES_FROM: u64 = 100_000_000;
 const SNAPSHOTS_FROM: u64 = 200_000_000;
 /// And from this one on ranges are taken out of files and put in.
 const SHIFTS_FROM: u64 = 300_000_000;
+/// Of these seeds writes repeat what was written before, most of them to volumes that deduplicate. Those below 1,000,000,000 have quota too.
+pub(crate) const REPEATING: Range<u64> = 900_000_000..2_000_000_000;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
@@ -467,6 +471,7 @@ impl Plan {
             .clones(matches!(self.origin, Origin::Seed(number) if number >= CLONES_FROM))
             .snapshots(matches!(self.origin, Origin::Seed(number) if number >= SNAPSHOTS_FROM))
             .shifts(matches!(self.origin, Origin::Seed(number) if number >= SHIFTS_FROM))
+            .repeats(matches!(self.origin, Origin::Seed(number) if REPEATING.contains(&number)))
     }
 
     /// The plan of a short sequence: a crash at every command that shorter sequences have not had.

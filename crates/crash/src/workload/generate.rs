@@ -59,6 +59,9 @@ impl Mix {
     }
 }
 
+/// Contents that are written again and again, and blocks of one at most.
+const REPEATED_FILLS: u64 = 4;
+const REPEATED_BLOCKS_MAX: u32 = 30;
 /// Snapshots that there are at a time.
 const SNAPSHOTS_MAX: usize = 4;
 
@@ -78,6 +81,8 @@ pub struct Generator {
     snapshots: bool,
     /// Ranges are taken out of files and put in.
     shifts: bool,
+    /// Content is often what was written before.
+    repeats: bool,
     fill: u64,
 }
 
@@ -94,6 +99,7 @@ impl Generator {
             clones: false,
             snapshots: false,
             shifts: false,
+            repeats: false,
             fill: seed << 20,
         }
     }
@@ -123,6 +129,13 @@ impl Generator {
     #[must_use]
     pub fn shifts(mut self, shifts: bool) -> Generator {
         self.shifts = shifts;
+        self
+    }
+
+    /// Most writes are of whole blocks and of one of few contents.
+    #[must_use]
+    pub fn repeats(mut self, repeats: bool) -> Generator {
+        self.repeats = repeats;
         self
     }
 
@@ -353,18 +366,32 @@ impl Generator {
             20..30 => self.allocate(path, size),
             30..34 => self.copy(tree, path, size),
             34..40 => Op::Read { path },
-            _ => Op::Write {
-                path,
-                offset: self.offset(size),
-                length: self.length(),
-                fill: self.next_fill(),
-                durability: match (self.mix, self.rng.random_range(0..10)) {
-                    (Mix::Synchronous, 0..3) | (_, 0) => Durability::DataSync,
-                    (Mix::Synchronous, 3..5) | (_, 1) => Durability::Sync,
-                    _ => Durability::Buffered,
-                },
-            },
+            _ => {
+                let (offset, length) = (self.offset(size), self.length());
+                let (offset, length, fill) = self.content(offset, length);
+                Op::Write {
+                    path,
+                    offset,
+                    length,
+                    fill,
+                    durability: match (self.mix, self.rng.random_range(0..10)) {
+                        (Mix::Synchronous, 0..3) | (_, 0) => Durability::DataSync,
+                        (Mix::Synchronous, 3..5) | (_, 1) => Durability::Sync,
+                        _ => Durability::Buffered,
+                    },
+                }
+            }
         }
+    }
+
+    /// What is written, and where: something new, or whole blocks of what was written before.
+    fn content(&mut self, offset: u64, length: u32) -> (u64, u32, u64) {
+        if !self.repeats || self.chance(30) {
+            return (offset, length, self.next_fill());
+        }
+        let blocks = self.rng.random_range(1..=REPEATED_BLOCKS_MAX);
+        let fill = self.rng.random_range(1..=REPEATED_FILLS);
+        (offset - offset % BLOCK, blocks * BLOCK as u32, fill)
     }
 
     fn truncate(&mut self, path: String, size: u64) -> Op {

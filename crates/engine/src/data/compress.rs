@@ -14,7 +14,7 @@ use crate::placement::{Compressed, packed_runs};
 use crate::zones::{Life, Lives, Run, Stream};
 
 /// A synced batch of fewer blocks is not compressed: it would hardly save a block.
-const SYNCED_BLOCKS_MIN: u64 = 4;
+pub(super) const SYNCED_BLOCKS_MIN: u64 = 4;
 /// Frames of at least so many blocks are probed first: two of their blocks are compressed alone.
 const PROBED_BLOCKS_MIN: usize = 4;
 /// What a probed block may take, of each 16 bytes.

@@ -65,6 +65,20 @@ impl<'a> Change<'a> {
         Change(file, file.staged.watch())
     }
 
+    /// The same for who must not wait: nobody else changes the file, and `may` agrees to what is staged.
+    pub(super) fn try_begin(
+        file: &'a File,
+        may: impl FnOnce(&mut Staged) -> bool,
+    ) -> Option<Change<'a>> {
+        let mut staged = file.lock();
+        if staged.changing || !may(&mut staged) {
+            return None;
+        }
+        staged.changing = true;
+        drop(staged);
+        Some(Change(file, file.staged.watch()))
+    }
+
     /// The file's size, which is loaded. It stays.
     pub(super) fn size(&self) -> u64 {
         self.0.lock().loaded_size()

@@ -4,7 +4,7 @@
 //! [`files`] holds what is staged of each file, `write`, `read` and
 //! `resize`, `shift` and `seek` are the calls from above, `growth` which staged blocks make a file longer, `truncations` what is left of long
 //! ones to do later. `write_back` takes staged data to the device, `placing` finds zones
-//! for it, `journal_inline` what an fsync inlines in its record, which `packing`
+//! for it, `records` what the journal is told of that, `dedup` shares what is stored already, `journal_inline` what an fsync inlines in its record, which `packing`
 //! puts into blocks later; `deltas` are blocks of which little changed; `tails` are last blocks, in memory for who appends.
 
 use persimmon_sync::{Arc, Mutex};
@@ -14,6 +14,7 @@ use persimmon_format::{Ino, SubvolumeId};
 
 mod clone;
 mod compress;
+mod dedup;
 mod deltas;
 mod equal;
 mod files;
@@ -23,6 +24,7 @@ mod quota;
 mod read;
 mod read_cache;
 mod read_plan;
+mod records;
 mod resize;
 mod seek;
 mod shift;
@@ -43,6 +45,7 @@ use crate::reclaim::{Demand, Reclaimer};
 use crate::space::Space;
 use crate::store::Store;
 pub use clone::{CloneRange, CloneWhen, Cloned};
+use dedup::Deduplication;
 use files::Files;
 pub use files::InoMap;
 use journal_inline::Compressibility;
@@ -71,6 +74,7 @@ pub(crate) struct FileData {
     compressibility: Compressibility,
     /// Whether little changes of synced blocks.
     similarity: Compressibility,
+    dedup: Option<Deduplication>,
     snapshot_fence: SnapshotFence,
     /// Subvolumes that are about to go: nothing is staged of them any more.
     closed: Mutex<BTreeSet<SubvolumeId>>,
@@ -98,6 +102,8 @@ impl FileData {
             frame_cache: ReadCache::new(options.frame_cache_bytes_max),
             compressibility: Compressibility::default(),
             similarity: Compressibility::default(),
+            dedup: Deduplication::new(options, &store.identity.secret)
+                .filter(|_| store.has_shared_blocks() && !options.read_only),
             snapshot_fence: SnapshotFence::default(),
             closed: Mutex::default(),
         }
@@ -155,6 +161,11 @@ impl FileData {
             worked = true;
         }
         Ok(worked)
+    }
+
+    /// Memory that hashes of blocks take.
+    pub(crate) fn dedup_table_bytes(&self) -> usize {
+        self.dedup.as_ref().map_or(0, Deduplication::bytes)
     }
 
     /// Last blocks of files kept in memory for who appends.

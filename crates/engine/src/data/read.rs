@@ -13,8 +13,8 @@ use super::read_plan::{Caches, Frame, Part, Plan, Source, Use, copy_block, deliv
 use super::{ReadCache, block_of, blocks_in};
 use crate::error::{Error, Result};
 use crate::invariant::{invariant, invariant_holds};
-use crate::meta::deltas;
 use crate::meta::extents::{self, MappedExtent};
+use crate::meta::{View, deltas};
 use crate::statistics::add;
 use crate::zones::Pin;
 
@@ -117,8 +117,9 @@ impl FileData {
         }
         look_again(|look| {
             self.read_once(cached.map(|cached| cached.at_look(look)), ino, offset, buf)
-        })
-        .map(|()| len)
+        })?;
+        self.note_read(ino, offset, buf);
+        Ok(len)
     }
 
     /// Reads several ranges of a file, each as [`FileData::read`] or [`FileData::read_direct`] does. What lies on the device is asked
@@ -421,23 +422,26 @@ impl FileData {
 
     /// What the tree has of blocks `from..to`.
     pub(super) fn find(&self, ino: Ino, from: u64, to: u64) -> Result<Found> {
-        self.store.view(|view| {
-            let extents = view.find(|meta| extents::resolved(meta, ino, from, to))?;
-            let may_have_deltas = view.find(|meta| deltas::may_have(meta, ino))?;
-            let deltas = match may_have_deltas {
-                true => view.find(|meta| deltas::of_blocks(meta, ino, from, to, usize::MAX))?,
-                false => Vec::new(),
-            };
-            let pinned = |mapped: MappedExtent| {
-                let addr = mapped.extent.addr();
-                let pin = addr.and_then(|addr| self.store.zones.pin(addr.zone()));
-                (mapped, pin)
-            };
-            Ok(Found {
-                extents: extents.into_iter().map(pinned).collect(),
-                deltas: deltas.into_iter().map(pinned).collect(),
-                may_have_deltas,
-            })
+        self.store.view(|view| self.found(view, ino, from, to))
+    }
+
+    /// The same as of one view.
+    pub(super) fn found(&self, view: &View<'_>, ino: Ino, from: u64, to: u64) -> Result<Found> {
+        let extents = view.find(|meta| extents::resolved(meta, ino, from, to))?;
+        let may_have_deltas = view.find(|meta| deltas::may_have(meta, ino))?;
+        let deltas = match may_have_deltas {
+            true => view.find(|meta| deltas::of_blocks(meta, ino, from, to, usize::MAX))?,
+            false => Vec::new(),
+        };
+        let pinned = |mapped: MappedExtent| {
+            let addr = mapped.extent.addr();
+            let pin = addr.and_then(|addr| self.store.zones.pin(addr.zone()));
+            (mapped, pin)
+        };
+        Ok(Found {
+            extents: extents.into_iter().map(pinned).collect(),
+            deltas: deltas.into_iter().map(pinned).collect(),
+            may_have_deltas,
         })
     }
 

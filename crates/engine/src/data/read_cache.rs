@@ -171,9 +171,9 @@ pub(super) enum StoredAt {
 
 /// The same, between two resets of the zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    at: StoredAt,
-    resets: u32,
+pub(super) struct Place {
+    pub(super) at: StoredAt,
+    pub(super) resets: u32,
 }
 
 /// What holds of a block while its file has this count of changes.

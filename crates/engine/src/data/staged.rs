@@ -148,6 +148,12 @@ impl Staged {
         (at < run.blocks() as usize).then_some((run, at))
     }
 
+    /// Whether some of the blocks `first..end` are on their way to the device.
+    pub(super) fn is_frozen_in(&self, first: u64, end: u64) -> bool {
+        let before = self.frozen.range(..end).next_back();
+        before.is_some_and(|(start, run)| start + u64::from(run.blocks()) > first)
+    }
+
     pub(super) fn is_dirty(&self, block: u64) -> bool {
         self.dirty_at(block).is_some()
     }

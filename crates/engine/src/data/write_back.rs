@@ -11,20 +11,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::FLAG_PREALLOCATED;
-use persimmon_format::record::{Op, Touch};
-use persimmon_format::{Ino, Lifetime, Lsn};
+use persimmon_format::record::Op;
+use persimmon_format::{Ino, Lifetime};
 
 use super::FileData;
-use super::compress::{self, Compressible, Streams};
+use super::compress::{self, Compressible, SYNCED_BLOCKS_MIN, Streams};
+use super::dedup::{Duplicate, Piece};
 use super::files::File;
 use super::growth::Growth;
 use super::journal_inline::JOURNAL_INLINE_BLOCKS_MAX;
+use super::records::Pending;
 use super::staged::{Staged, Times};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault, unless};
 use crate::in_flight::InFlight;
 use crate::invariant::{invariant, invariant_holds};
-use crate::meta::{Intent, Transaction};
 use crate::options::FsyncOrder;
 use crate::placement::{Places, Placing};
 use crate::reclaim::Demand;
@@ -72,9 +73,9 @@ pub(super) struct BatchFile {
     file: Arc<File>,
     /// Size when the data was frozen.
     pub(super) size: u64,
-    committed_size: u64,
-    growth: Growth,
-    times: Option<Times>,
+    pub(super) committed_size: u64,
+    pub(super) growth: Growth,
+    pub(super) times: Option<Times>,
     /// Lifetime hint given with the frozen data. Without one the inode's hint counts.
     hint: Option<Lifetime>,
     pub(super) blocks: u64,
@@ -128,6 +129,11 @@ impl BatchFile {
         let runs = self.frozen.iter().rev();
         let (first, data) = { runs }.find(|(first, _)| *first <= block)?;
         data.chunks_exact(BLOCK_SIZE).nth((block - first) as usize)
+    }
+
+    /// A record with this size is in the history.
+    pub(super) fn note_committed(&self, size: u64) {
+        self.file.lock().committed_size = size;
     }
 }
 
@@ -294,10 +300,10 @@ impl FileData {
         }
     }
 
-    /// What of a batch lies in the tree, and the runs of all else, by stream.
-    fn sort_out(&self, batch: &[BatchFile], mode: Mode) -> Result<(Vec<Mapping>, Runs)> {
+    /// What of a batch lies in the tree, and the pieces of all else, in order.
+    fn sort_out(&self, batch: &[BatchFile], mode: Mode) -> Result<(Vec<Mapping>, Vec<Piece>)> {
         let mut mappings = Vec::new();
-        let mut streams = Streams::new();
+        let mut pieces = Vec::new();
         for member in batch {
             let inode = self.store.view::<_, Error>(|view| view.inode(member.ino))?;
             let inode = inode.unwrap_or_default();
@@ -330,6 +336,8 @@ impl FileData {
             let hint = member.hint.or_else(|| inode.lifetime_hint());
             let hint = hint.and_then(Lifetime::class);
             let compression = self.compression_for(&inode, member.blocks, mode.is_small());
+            let is_worth_waiting = !mode.is_small() || member.blocks >= SYNCED_BLOCKS_MIN;
+            let is_sought = may_lie_in_tree && is_worth_waiting && mode != Mode::Rewrite;
             for (block, data) in &member.frozen {
                 let is_inlined = inlined == Some(block + u64::from(data.blocks()) - 1);
                 let sent_blocks = data.blocks() as usize - usize::from(is_inlined);
@@ -339,29 +347,89 @@ impl FileData {
                         Some(class) => self.store.zones.hinted(class),
                         None => self.inferred_stream(ino, *block, sent_blocks as u64, mode)?,
                     };
-                    let data = data.slice(0..sent_blocks);
-                    let blocks = streams.entry(stream).or_default();
-                    if let Some(compression) = compression {
-                        blocks.compressible.push(Compressible {
-                            ino,
-                            first: *block,
-                            data,
-                            compression,
-                            life,
-                        });
-                    } else {
-                        blocks.whole.push(Run::of(ino, *block, data, life));
-                    }
+                    pieces.push(Piece {
+                        ino,
+                        first: *block,
+                        data: data.slice(0..sent_blocks),
+                        stream,
+                        life,
+                        compression,
+                        is_sought,
+                    });
                 }
+            }
+        }
+        Ok((mappings, pieces))
+    }
+
+    /// The runs of pieces, by stream.
+    fn runs_of(&self, pieces: Vec<Piece>) -> Runs {
+        let mut streams = Streams::new();
+        for piece in pieces {
+            let Piece {
+                ino, first, data, ..
+            } = piece;
+            let blocks = streams.entry(piece.stream).or_default();
+            match piece.compression {
+                Some(compression) => blocks.compressible.push(Compressible {
+                    ino,
+                    first,
+                    data,
+                    compression,
+                    life: piece.life,
+                }),
+                None => blocks.whole.push(Run::of(ino, first, data, piece.life)),
             }
         }
         let blocks_max = (self.store.frame_blocks_max(), self.store.run_blocks_max());
         let parallel = &*self.store.options.parallel;
-        Ok((mappings, compress::into_runs(streams, parallel, blocks_max)))
+        compress::into_runs(streams, parallel, blocks_max)
+    }
+
+    /// Places runs, and says where they are.
+    fn place_runs(
+        &self,
+        runs: Runs,
+        placing: Placing<'_>,
+        places: &mut Places,
+    ) -> Result<Vec<Mapping>> {
+        for (stream, runs) in runs {
+            let (all, before) = (blocks_of(&runs), placed_blocks(places));
+            self.reclaimer.place(stream, placing, runs, places)?;
+            let placed = placed_blocks(places) - before;
+            invariant!(
+                self.store.media.alarm,
+                placed == all,
+                "{placed} blocks of {all} were sent to the device"
+            );
+        }
+        let placed = places.placed.iter().flat_map(Placed::extents);
+        let mappings = placed.map(|(ino, block, extent)| Mapping::map(ino, block, extent));
+        let mappings = mappings.collect();
+        places.placed.clear();
+        Ok(mappings)
+    }
+
+    /// Writes the blocks of a duplicate after all. Its zones stay as they are while `places` live.
+    pub(super) fn write_duplicate(
+        &self,
+        duplicate: Duplicate,
+        mode: Mode,
+        places: &mut Places,
+    ) -> Result<Vec<Mapping>> {
+        let runs = self.runs_of(vec![duplicate.piece]);
+        let mut mappings = self.place_runs(runs, Placing::OfUsers(None), places)?;
+        mappings.sort_by_key(|mapping| mapping.block);
+        if self.store.options.fsync == FsyncOrder::Strict && mode == Mode::SyncInOrder {
+            self.store.media.flush()?;
+        }
+        Ok(mappings)
     }
 
     fn write_and_map(&self, batch: &[BatchFile], mut mode: Mode) -> Result<WrittenBack> {
-        let (mut mappings, runs) = self.sort_out(batch, mode)?;
+        let (mut mappings, pieces) = self.sort_out(batch, mode)?;
+        let (pieces, mut duplicates) = self.find_duplicates(pieces);
+        let runs = self.runs_of(pieces);
         let is_sync = matches!(mode, Mode::Sync { .. });
         self.send_sizes_first(batch, mode)?;
         let mut places = Places::default();
@@ -372,33 +440,28 @@ impl FileData {
             Mode::Rewrite => Placing::Rewrite,
             _ => Placing::OfUsers(in_flight.as_ref()),
         };
-        for (stream, runs) in runs {
-            let (all, before) = (blocks_of(&runs), placed_blocks(&places));
-            self.reclaimer.place(stream, placing, runs, &mut places)?;
-            let placed = placed_blocks(&places) - before;
-            invariant!(
-                self.store.media.alarm,
-                placed == all,
-                "{placed} blocks of {all} were sent to the device"
-            );
-        }
-        let placed = places.placed.iter().flat_map(Placed::extents);
-        mappings.extend(placed.map(|(ino, block, extent)| Mapping::map(ino, block, extent)));
-        places.placed.clear();
+        mappings.extend(self.place_runs(runs, placing, &mut places)?);
         mappings.sort_by_key(|l| (l.ino, l.block));
         let written: u64 = batch.iter().map(|member| member.blocks).sum();
-        let mapped: u64 = mappings.iter().map(|l| l.end - l.block).sum();
+        let mapped = mappings.iter().map(|l| (l.ino, l.block, l.end));
+        let shared = duplicates
+            .iter()
+            .map(|d| (d.piece.ino, d.piece.first, d.end()));
+        let mut mapped: Vec<(Ino, u64, u64)> = mapped.chain(shared).collect();
+        mapped.sort_unstable();
+        let blocks: u64 = mapped.iter().map(|(_, block, end)| end - block).sum();
         invariant!(
             self.store.media.alarm,
-            mapped == written,
-            "{mapped} blocks of {written} in the batch have a place"
+            blocks == written,
+            "{blocks} blocks of {written} in the batch have a place"
         );
-        let mut pairs = mappings.iter().zip(mappings.iter().skip(1));
+        let mut pairs = mapped.iter().zip(mapped.iter().skip(1));
         invariant!(
             self.store.media.alarm,
-            pairs.all(|(one, next)| (one.ino, one.end) <= (next.ino, next.block)),
+            pairs.all(|(one, next)| (one.0, one.2) <= (next.0, next.1)),
             "a block of the batch has two places"
         );
+        self.note_written(&mut duplicates, &mappings);
         self.keep_tails(batch, &mappings);
         if let [member] = batch
             && mode.is_small()
@@ -417,7 +480,7 @@ impl FileData {
         // arrived only if the batch has one record. A large batch does not do so either where other syncs
         // would have to wait for its data. (The data goes to several zones at once in both cases.)
         let ops_max = self.store.transaction_ops_max();
-        let goes_beside = may_go_beside && mappings.len() <= ops_max;
+        let goes_beside = may_go_beside && mappings.len() <= ops_max && duplicates.is_empty();
         if let Some(data) = in_flight.take_if(|_| !goes_beside) {
             if let Err(failed) = data.complete() {
                 tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
@@ -428,7 +491,8 @@ impl FileData {
             }
             mode = Mode::SyncInOrder;
         }
-        let lsn = self.journal(batch, mappings, in_flight.as_ref(), (mode, ops_max))?;
+        let pending = Pending::new(mappings, duplicates);
+        let lsn = self.journal(batch, pending, in_flight.as_ref(), (mode, ops_max))?;
         let Some(in_flight) = in_flight else {
             let durable = match mode {
                 Mode::SyncInOrder => self.history.commit(lsn),
@@ -526,88 +590,9 @@ impl FileData {
             return Ok(());
         }
         let ops_max = self.store.transaction_ops_max();
-        let lsn = self.journal(batch, Vec::new(), None, (mode, ops_max))?;
+        let pending = Pending::new(Vec::new(), Vec::new());
+        let lsn = self.journal(batch, pending, None, (mode, ops_max))?;
         self.history.commit(lsn)
-    }
-
-    /// Journals mappings, in records of at most `ops_max` operations and one more. Each record carries the size that its own
-    /// blocks cause: it touches a file in the record of the file's last mapping, and in each record that
-    /// ends half way through the file. Each file notes at once what is in the history: a later record may fail.
-    fn journal(
-        &self,
-        batch: &[BatchFile],
-        mappings: Vec<Mapping>,
-        in_flight: Option<&Arc<InFlight>>,
-        (mode, ops_max): (Mode, usize),
-    ) -> Result<Lsn> {
-        let mut in_flight = in_flight;
-        let mut lsn = self.store.log.last_lsn();
-        let mut mappings = mappings.into_iter().peekable();
-        let mut touched = batch.iter().peekable();
-        while mappings.peek().is_some() || touched.peek().is_some() {
-            let mut ops = Vec::new();
-            let mut sizes: Vec<(&BatchFile, u64)> = Vec::new();
-            let mut last: Option<(Ino, u64)> = None;
-            while ops.len() < ops_max {
-                let next = mappings.peek().map(|mapping| mapping.ino);
-                let is_done = |p: &&BatchFile| next.is_none_or(|next| p.ino < next);
-                if let Some(member) = touched.next_if(is_done) {
-                    sizes.push((member, member.size));
-                    ops.push(touch(member.ino, member.size, member.times));
-                } else if let Some(mapping) = mappings.next() {
-                    last = Some((mapping.ino, mapping.end));
-                    ops.push(mapping.op);
-                } else {
-                    break;
-                }
-            }
-            if let (Some((ino, end)), Some(member)) = (last, touched.peek())
-                && member.ino == ino
-            {
-                let goes_on = mappings.peek().is_some_and(|mapping| mapping.ino == ino);
-                let size = if goes_on {
-                    member
-                        .growth
-                        .size_at(end * BLOCK_SIZE as u64, member.committed_size)
-                } else {
-                    member.size
-                };
-                sizes.push((member, size));
-                ops.push(touch(ino, size, member.times));
-                if !goes_on {
-                    touched.next();
-                }
-            }
-            invariant!(
-                self.store.media.alarm,
-                !ops.is_empty() && (in_flight.is_none() || mappings.peek().is_none()),
-                "data is on its way for one record of several, with {} changes",
-                ops.len()
-            );
-            let data = in_flight.take().map(Arc::clone);
-            let data = data.filter(|_| !fault(Fault::FlushedBeforeData));
-            let fill = |tx: &mut Transaction<'_>| {
-                for op in &ops {
-                    let op = with_latest_change(tx, op)?;
-                    tx.push(op);
-                }
-                Ok::<_, Error>(())
-            };
-            let before = lsn;
-            (_, lsn) = match mode {
-                Mode::Rewrite => self.store.change(data, fill)?,
-                _ => self.history.update_with(Intent::Shrink, data, fill)?,
-            };
-            invariant!(
-                self.store.media.alarm,
-                lsn > before,
-                "record {lsn} follows record {before} of one batch"
-            );
-            for (member, size) in sizes {
-                member.file.lock().committed_size = size;
-            }
-        }
-        Ok(lsn)
     }
 }
 
@@ -681,25 +666,4 @@ pub(super) fn tail(member: &BatchFile) -> Option<(u64, &[u8])> {
     }
     let content = data.get(at * BLOCK_SIZE..)?.get(..len)?;
     Some((block, content))
-}
-
-fn touch(ino: Ino, size: u64, times: Option<Times>) -> Op {
-    let set = Touch {
-        size: Some(size),
-        mtime: times.map(|t| t.mtime),
-        ctime: times.map(|t| t.ctime),
-        ..Touch::default()
-    };
-    Op::Touch { ino, set }
-}
-
-/// The change time of a write is not taken over where something changed the inode since.
-fn with_latest_change(tx: &Transaction<'_>, op: &Op) -> Result<Op> {
-    let mut op = op.clone();
-    if let Op::Touch { ino, set } = &mut op
-        && let Some(inode) = tx.inode(*ino)?
-    {
-        set.ctime = set.ctime.max(Some(inode.ctime));
-    }
-    Ok(op)
 }

@@ -40,6 +40,7 @@ impl Volume {
         Statistics {
             staged_bytes_peak: self.engine.space.staged_blocks_peak()
                 * persimmon_device::BLOCK_SIZE as u64,
+            dedup_table_bytes: self.engine.data.dedup_table_bytes() as u64,
             ..self.engine.store.media.counters.snapshot()
         }
     }

@@ -27,8 +27,16 @@ pub fn open_with(device: &Arc<SimDevice>, compression: Compression, deltas: Delt
     let options = Options {
         compression,
         deltas,
-        staging_bytes_max: 1 << 20,
         ..Options::default()
+    };
+    open_as(device, options)
+}
+
+/// With a megabyte of staging.
+pub fn open_as(device: &Arc<SimDevice>, options: Options) -> Volume {
+    let options = Options {
+        staging_bytes_max: 1 << 20,
+        ..options
     };
     Volume::open(Arc::clone(device) as _, options).unwrap().0
 }
@@ -184,6 +192,8 @@ struct Twin {
     clones: bool,
     /// Bytes that were.
     cloned: usize,
+    /// So many contents are written again and again, if any are.
+    contents: Option<u64>,
 }
 
 impl Twin {
@@ -203,14 +213,17 @@ impl Twin {
             1 => BLOCK * self.rng.random_range(1..8),
             _ => self.rng.random_range(1..100 * BLOCK),
         };
-        let place = if self.rng.random() {
+        let place = if self.rng.random() || self.contents.is_some() {
             place / BLOCK * BLOCK
         } else {
             place
         };
         match self.rng.random_range(0..20) {
             0..10 => {
-                self.number += 1;
+                self.number = match self.contents {
+                    Some(contents) => self.rng.random_range(0..contents),
+                    None => self.number + 1,
+                };
                 let bytes = match self.rng.random_range(0..4) {
                     0 => noise(self.number, len),
                     1 => vec![self.number as u8; len],
@@ -305,15 +318,24 @@ pub fn edit(volume: &Volume, rng: &mut StdRng, ino: Ino, content: &mut [u8]) {
 /// Changes files at random, cleans and opens the volume anew, and compares what they hold and what is counted. Returns how many bytes
 /// were cloned.
 pub fn change_at_random(seed: u64, compression: Compression, clones: bool) -> usize {
+    let options = Options {
+        compression,
+        deltas: [Deltas::Always, Deltas::InMemory][seed as usize % 2],
+        ..Options::default()
+    };
+    change_as(seed, options, clones, None).0
+}
+
+/// The same with options, and with so many contents that are written again and again. Returns too how many blocks were deduplicated.
+pub fn change_as(seed: u64, options: Options, clones: bool, contents: Option<u64>) -> (usize, u64) {
     let shapes = [
         SimConfig::new(60, 128).capacity(120),
         SimConfig::new(40, 512),
         large_zones(),
     ];
     let device = fresh(shapes[seed as usize % shapes.len()].clone());
-    let deltas = [Deltas::Always, Deltas::InMemory][seed as usize % 2];
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut volume = open_with(&device, compression, deltas);
+    let mut volume = open_as(&device, options.clone());
     let files = (0..3)
         .map(|_| (create(&volume).unwrap(), Vec::new()))
         .collect();
@@ -323,7 +345,9 @@ pub fn change_at_random(seed: u64, compression: Compression, clones: bool) -> us
         files,
         clones,
         cloned: 0,
+        contents,
     };
+    let mut deduplicated = 0;
     for round in 0..12 {
         for _ in 0..25 {
             twin.step(&volume);
@@ -336,10 +360,11 @@ pub fn change_at_random(seed: u64, compression: Compression, clones: bool) -> us
         if round % 2 == 0 {
             volume.close().unwrap();
         }
+        deduplicated += volume.statistics().deduplicated_blocks;
         drop(volume);
-        volume = open_with(&device, compression, deltas);
+        volume = open_as(&device, options.clone());
         twin.check(&volume);
         check_counts(&volume);
     }
-    twin.cloned
+    (twin.cloned, deduplicated)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use persimmon_vfs::{AccessTimes, Barrier, Compression, Deltas, FsyncOrder, OnError};
+use persimmon_vfs::{AccessTimes, Barrier, Compression, Dedup, Deltas, FsyncOrder, OnError};
 
 use super::{MountOptions, Rings};
 use crate::size::{parse_bytes, show_bytes};
@@ -218,6 +218,28 @@ pub const OPTIONS: &[OptionSpec] = &[
                 return Err(format!("'{value}' is none of none, memory, and always"));
             };
             options.deltas = deltas;
+            Ok(())
+        },
+    ),
+    valued(
+        "dedup",
+        "none|write",
+        "whether blocks that some file has already become shared with it while they are written; what was written or \
+         read since the mount is remembered (default none)",
+        |options, value| {
+            let Some(dedup) = Dedup::parse(value) else {
+                return Err(format!("'{value}' is neither none nor write"));
+            };
+            options.dedup = dedup;
+            Ok(())
+        },
+    ),
+    valued(
+        "dedup_memory",
+        "BYTES",
+        "memory for hashes of blocks with dedup=write (default 64M), and never more than 1/1000 of the data",
+        |options, value| {
+            options.dedup_bytes_max = Some(at_least(value, 64 << 10)?);
             Ok(())
         },
     ),
