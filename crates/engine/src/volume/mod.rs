@@ -13,6 +13,7 @@ mod inspect;
 mod quota;
 mod snapshots;
 mod step;
+mod syncs;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -24,6 +25,7 @@ use crate::store::{Activity, Standing};
 pub use quota::Quotas;
 pub use snapshots::{Snapshot, Snapshots};
 pub use step::{Progress, Task};
+pub use syncs::Syncs;
 
 /// A mounted volume. Shared between threads; has none of its own and no clock: background work is
 /// [`Volume::step`].
