@@ -24,7 +24,7 @@ use crate::live::Live;
 use crate::options::MountOptions;
 use crate::protocol::{Answer, Call, Errno, Header, opcode};
 use crate::session::{Closing, Event};
-use crate::transport::{Outcome, Transport};
+use crate::transport::{Outcome, Serve, Transport};
 use crate::workers::Workers;
 
 /// Threads that wait for the device in fsync: as many fsyncs share one flush.
@@ -84,8 +84,41 @@ impl Adapter {
         })
     }
 
-    /// Does what a request asks for.
-    pub fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
+    /// Set once the kernel has asked for a sync of everything.
+    pub fn heard_of_syncs(&self) -> Arc<AtomicBool> {
+        self.everything.heard()
+    }
+
+    /// With `sync`, makes durable what a request has changed of its node, but for names, which are synced
+    /// with their directory, and written data, which the kernel syncs itself.
+    fn sync_changed(&self, call: &Call<'_>) -> std::result::Result<(), Errno> {
+        match call.header.opcode {
+            opcode::SETATTR | opcode::SETXATTR | opcode::REMOVEXATTR | opcode::FALLOCATE
+                if self.sync =>
+            {
+                self.door.run("sync", |_| self.sync_node(node(call)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// With `sync`, makes a file or directory durable.
+    fn sync_node(&self, changed: Ino) -> Result<()> {
+        if self.sync {
+            self.door.vfs.fsync(changed, Handle::NONE)?;
+        }
+        Ok(())
+    }
+
+    /// With `dirsync`, makes a change of the directory `parent` durable.
+    fn sync_parent<T>(&self, parent: Ino, value: T) -> Result<T> {
+        sync_parent(&self.door.vfs, self.dirsync, parent)?;
+        Ok(value)
+    }
+}
+
+impl Serve for Adapter {
+    fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
         let answer = match call.header.opcode {
             opcode::LOOKUP => self.lookup(call),
             opcode::FORGET | opcode::BATCH_FORGET => {
@@ -142,42 +175,10 @@ impl Adapter {
         Outcome::Now(answer.and_then(|len| self.sync_changed(call).map(|()| len)))
     }
 
-    /// Set once the kernel has asked for a sync of everything.
-    pub fn heard_of_syncs(&self) -> Arc<AtomicBool> {
-        self.everything.heard()
-    }
-
-    /// Whether unlinked files may be freed a little later: nobody needs their space yet.
-    pub fn may_forget_late(&self) -> bool {
+    /// Unlinked files are freed a little later as long as nobody needs their space.
+    fn may_forget_late(&self) -> bool {
         let space = self.door.vfs.volume().space();
         space.available_bytes > space.total_bytes / 16
-    }
-
-    /// With `sync`, makes durable what a request has changed of its node, but for names, which are synced
-    /// with their directory, and written data, which the kernel syncs itself.
-    fn sync_changed(&self, call: &Call<'_>) -> std::result::Result<(), Errno> {
-        match call.header.opcode {
-            opcode::SETATTR | opcode::SETXATTR | opcode::REMOVEXATTR | opcode::FALLOCATE
-                if self.sync =>
-            {
-                self.door.run("sync", |_| self.sync_node(node(call)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// With `sync`, makes a file or directory durable.
-    fn sync_node(&self, changed: Ino) -> Result<()> {
-        if self.sync {
-            self.door.vfs.fsync(changed, Handle::NONE)?;
-        }
-        Ok(())
-    }
-
-    /// With `dirsync`, makes a change of the directory `parent` durable.
-    fn sync_parent<T>(&self, parent: Ino, value: T) -> Result<T> {
-        sync_parent(&self.door.vfs, self.dirsync, parent)?;
-        Ok(value)
     }
 }
 

@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::protocol::{self, HEADER_LEN, fixed_len};
-use crate::transport::Later;
+use crate::transport::{Later, Serve};
 use crate::{control, inode_flags, lifetimes};
 
 const REQUESTS: u32 = 20_000;

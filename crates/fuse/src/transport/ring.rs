@@ -328,7 +328,7 @@ impl Ring {
         };
         let fixed = fixed.unwrap_or_default();
         let mut call = Call::new(header, fixed, payload, sent.unwrap_or(0) as usize);
-        match connection.adapter.serve(&mut call, &transport) {
+        match connection.server.serve(&mut call, &transport) {
             // Nothing comes this way that wants no answer; but the place must go back.
             Outcome::Never => Outcome::Now(Ok(0)),
             outcome => outcome,
