@@ -4,6 +4,7 @@
 
 mod attributes;
 mod files;
+mod fsyncs;
 mod names;
 mod pages;
 mod questions;
@@ -18,6 +19,7 @@ use std::sync::mpsc::SyncSender;
 
 use persimmon_vfs::{Author, Caller, Handle, Ino, OpenFlags, Result, Vfs};
 
+use self::fsyncs::Fsyncs;
 use self::questions::Questions;
 use crate::answer::Door;
 use crate::live::Live;
@@ -27,8 +29,6 @@ use crate::session::{Closing, Event};
 use crate::transport::{Outcome, Serve, Transport};
 use crate::workers::Workers;
 
-/// Threads that wait for the device in fsync: as many fsyncs share one flush.
-const SYNC_THREADS: usize = 4;
 /// Threads that carry out commands, which take long.
 const CONTROL_THREADS: usize = 2;
 
@@ -36,12 +36,12 @@ const CONTROL_THREADS: usize = 2;
 pub struct Adapter {
     door: Door,
     live: Arc<dyn Live>,
-    /// Where fsync waits for the device, so that other requests need not.
-    syncs: Workers,
-    /// The same of commands.
+    /// Where callers of fsync wait.
+    fsyncs: Fsyncs,
+    /// Where commands are carried out, so that other requests need not wait for them.
     controls: Workers,
     questions: Questions,
-    /// The same of syncs of everything.
+    /// Where syncs of everything are.
     everything: syncs::Everything,
     /// Whose pages the kernel may hold back.
     pages: Arc<pages::HeldBack>,
@@ -74,9 +74,9 @@ impl Adapter {
             pages,
             renames: Workers::start("rename", 1)?,
             events,
+            fsyncs: Fsyncs::start(door.clone())?,
             door,
             live,
-            syncs: Workers::start("sync", SYNC_THREADS)?,
             controls: Workers::start("control", CONTROL_THREADS)?,
             questions: Questions::start()?,
             sync: options.sync,
@@ -144,12 +144,10 @@ impl Serve for Adapter {
             opcode::STATFS => self.statfs(call),
             opcode::RELEASE => self.release(call),
             opcode::FLUSH => self.flush(call),
-            opcode::FSYNC | opcode::FSYNCDIR => {
-                return match self.fsync(call, transport) {
-                    Ok(()) => Outcome::Later,
-                    Err(error) => Outcome::Now(Err(error)),
-                };
-            }
+            opcode::FSYNC | opcode::FSYNCDIR => match self.fsyncs.ask(call, transport) {
+                Ok(()) => return Outcome::Later,
+                Err(error) => Err(error),
+            },
             opcode::SETXATTR => self.setxattr(call),
             opcode::GETXATTR => return self.getxattr(call, transport),
             opcode::LISTXATTR => self.listxattr(call),
@@ -173,6 +171,10 @@ impl Serve for Adapter {
             _ => Err(UNKNOWN),
         };
         Outcome::Now(answer.and_then(|len| self.sync_changed(call).map(|()| len)))
+    }
+
+    fn serve_waiting(&self) -> bool {
+        self.fsyncs.serve()
     }
 
     /// Unlinked files are freed a little later as long as nobody needs their space.

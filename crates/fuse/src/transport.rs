@@ -35,6 +35,12 @@ pub trait Serve: Send + Sync + 'static {
     /// Does what a request asks for.
     fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome;
 
+    /// Does what was put off while requests were served. Called by a thread that has served all that came, before it waits
+    /// for more. True if there is more to do by now: to be called again once the answers so far are sent.
+    fn serve_waiting(&self) -> bool {
+        false
+    }
+
     /// Whether what the kernel forgets may be told a little later, many at once.
     fn may_forget_late(&self) -> bool;
 }

@@ -180,6 +180,7 @@ fn requests_do_no_harm(seed: u64) {
             Outcome::Now(Err(errno)) => assert!(errno.0 > 0, "seed {seed}, request {number}"),
             Outcome::Later | Outcome::Never => {}
         }
+        while adapter.serve_waiting() {}
         assert!(
             !door.panicked.load(Ordering::Acquire),
             "seed {seed}, request {number}, operation {}, panicked",

@@ -95,6 +95,7 @@ pub fn run(device: OwnedFd, connection: &Connection, lazily: bool) -> io::Result
             Err(error) => return Err(error.into()),
         };
         let answered = serve(&device, server, agreed, &mut buffer, len);
+        while server.serve_waiting() {}
         if lazily && !answered && server.may_forget_late() {
             thread::sleep(FORGETTING);
         }
