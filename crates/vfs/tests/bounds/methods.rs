@@ -22,6 +22,10 @@ const NOT_MEASURED: &[(&str, &str)] = &[
         "set_project_below",
         "looks at all that is in a tree, some entries of a directory at a time",
     ),
+    (
+        "fsync_all",
+        "is `fsync` of as many files as there are callers",
+    ),
     ("rename_leaving_whiteout", "is `rename`, and makes an inode"),
 ];
 
