@@ -36,7 +36,7 @@ pub trait Serve: Send + Sync + 'static {
     fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome;
 
     /// Does what was put off while requests were served. Called by a thread that has served all that came, before it waits
-    /// for more. True if there is more to do by now: to be called again once the answers so far are sent.
+    /// for more. True if there is more to do by now: to be called again, once the answers so far are sent and without waiting.
     fn serve_waiting(&self) -> bool {
         false
     }

@@ -138,6 +138,13 @@ impl Answered {
         std::mem::take(&mut *self.list.lock())
     }
 
+    /// Has the ring look at the list, and at what has arrived.
+    fn wake(&self) {
+        if let Err(error) = rustix::io::write(&self.event, bytes_of(&1u64)) {
+            error!("waking a ring: {error}");
+        }
+    }
+
     fn is_woken(&self) {
         let mut count = [0; 8];
         // Nothing to read: it was read with an earlier answer.
@@ -190,11 +197,8 @@ impl Later for Deferred {
             self.answered.with_pages.fetch_sub(1, Ordering::Relaxed);
         }
         self.answered.list.lock().push((self.place, result));
-        if thread::current().id() == self.answered.owner {
-            return;
-        }
-        if let Err(error) = rustix::io::write(&self.answered.event, bytes_of(&1u64)) {
-            error!("waking a ring: {error}");
+        if thread::current().id() != self.answered.owner {
+            self.answered.wake();
         }
     }
 }
@@ -313,9 +317,9 @@ impl Ring {
                     unsubmitted = 0;
                 }
             }
-            while connection.server.serve_waiting() {
-                self.commit_answered()?;
-                self.uring.submit()?;
+            // Once, for what others put off does not end while they go on: requests of this processor come in between.
+            if connection.server.serve_waiting() {
+                self.answered.wake();
             }
             self.commit_answered()?;
         }
