@@ -3,9 +3,9 @@
 //!
 //! Each round makes both filesystems afresh on sparse files in one directory and takes the rows in turn,
 //! first the one, then the other, in the next round the other way round. What counts is the median of the
-//! rounds' ratios: the machine's moods hit both. Rows of requests alone are taken by a FUSE filesystem
-//! that does nothing too: what is missing there is the price of the transport. That one is always served
-//! through `/dev/fuse`; Persimmon through rings where the kernel is set to offer them.
+//! rounds' ratios: the machine's moods hit both. Rows of requests alone are taken by a filesystem that does
+//! nothing too, which hears the same requests on the same transport: what is missing there is the price of
+//! requests and transport. Both are served through rings where the kernel is set to offer them.
 
 mod nothing;
 mod phases;

@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask demo`, `test`, `bench`, `peers`, `simulate`, `hosted`, `interleave`, `pins`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
+//! Developer commands: `cargo xtask demo`, `test`, `bench`, `requests`, `peers`, `simulate`, `hosted`, `interleave`, `pins`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
 
 mod bench;
 mod capi;
@@ -7,6 +7,7 @@ mod hosted;
 mod interleave;
 mod peers;
 mod pins;
+mod requests;
 mod rocksdb;
 mod setup;
 mod shell;
@@ -33,6 +34,8 @@ struct Args {
 enum Command {
     /// Measure speed through the mount beside ext4 on a loop device, and of the library alone
     Bench(bench::Options),
+    /// Count what the kernel asks of a FUSE mount while a command runs
+    Requests(requests::Options),
     /// Build the C library, with versioned symbols
     Capi(capi::Options),
     /// Show what Persimmon does, on one page: programs, cleaning, SIGKILL and recovery, with proofs
@@ -80,6 +83,7 @@ fn run(command: Command) -> Result<bool> {
     std::env::set_current_dir(&root)?;
     match command {
         Command::Bench(options) => bench::run(&options),
+        Command::Requests(options) => requests::run(&options),
         Command::Capi(options) => capi::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Peers(options) => peers::run(&options),

@@ -65,7 +65,7 @@ pub use space::{Admitted, Promised, SpaceReport};
 pub use statistics::{Class, Statistics};
 pub use store::{Activity, Sleeper, Standing};
 pub use tuning::{Threshold, TuneError, Unit};
-pub use volume::{Layout, Progress, Quotas, Snapshot, Snapshots, Task, Volume};
+pub use volume::{Layout, Progress, Quotas, Snapshot, Snapshots, Syncs, Task, Volume};
 pub use zones::budget::{ZoneCapacities, check_geometry};
 pub use zones::failure::ZoneFailure;
 pub use zones::table::ZoneStatus;

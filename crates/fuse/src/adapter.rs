@@ -4,6 +4,7 @@
 
 mod attributes;
 mod files;
+mod fsyncs;
 mod names;
 mod pages;
 mod questions;
@@ -18,17 +19,16 @@ use std::sync::mpsc::SyncSender;
 
 use persimmon_vfs::{Author, Caller, Handle, Ino, OpenFlags, Result, Vfs};
 
+use self::fsyncs::Fsyncs;
 use self::questions::Questions;
 use crate::answer::Door;
 use crate::live::Live;
 use crate::options::MountOptions;
 use crate::protocol::{Answer, Call, Errno, Header, opcode};
 use crate::session::{Closing, Event};
-use crate::transport::{Outcome, Transport};
+use crate::transport::{Outcome, Serve, Transport};
 use crate::workers::Workers;
 
-/// Threads that wait for the device in fsync: as many fsyncs share one flush.
-const SYNC_THREADS: usize = 4;
 /// Threads that carry out commands, which take long.
 const CONTROL_THREADS: usize = 2;
 
@@ -36,12 +36,12 @@ const CONTROL_THREADS: usize = 2;
 pub struct Adapter {
     door: Door,
     live: Arc<dyn Live>,
-    /// Where fsync waits for the device, so that other requests need not.
-    syncs: Workers,
-    /// The same of commands.
+    /// Where callers of fsync wait.
+    fsyncs: Fsyncs,
+    /// Where commands are carried out, so that other requests need not wait for them.
     controls: Workers,
     questions: Questions,
-    /// The same of syncs of everything.
+    /// Where syncs of everything are.
     everything: syncs::Everything,
     /// Whose pages the kernel may hold back.
     pages: Arc<pages::HeldBack>,
@@ -74,9 +74,9 @@ impl Adapter {
             pages,
             renames: Workers::start("rename", 1)?,
             events,
+            fsyncs: Fsyncs::start(door.clone())?,
             door,
             live,
-            syncs: Workers::start("sync", SYNC_THREADS)?,
             controls: Workers::start("control", CONTROL_THREADS)?,
             questions: Questions::start()?,
             sync: options.sync,
@@ -84,73 +84,15 @@ impl Adapter {
         })
     }
 
-    /// Does what a request asks for.
-    pub fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
-        let answer = match call.header.opcode {
-            opcode::LOOKUP => self.lookup(call),
-            opcode::FORGET | opcode::BATCH_FORGET => {
-                self.forget(call, transport);
-                return Outcome::Never;
-            }
-            opcode::GETATTR => self.getattr(call),
-            opcode::SETATTR => self.setattr(call),
-            opcode::STATX => self.statx(call),
-            opcode::READLINK => self.readlink(call),
-            opcode::SYMLINK => self.symlink(call),
-            opcode::MKNOD => self.mknod(call),
-            opcode::MKDIR => return self.mkdir(call, transport),
-            opcode::UNLINK => self.unlink(call),
-            opcode::RMDIR => self.rmdir(call),
-            opcode::RENAME | opcode::RENAME2 => return self.rename(call, transport),
-            opcode::LINK => self.link(call),
-            opcode::OPEN => self.open(call, transport),
-            opcode::CREATE => self.create(call),
-            opcode::TMPFILE => self.tmpfile(call),
-            opcode::READ => self.read(call),
-            opcode::WRITE => self.write(call),
-            opcode::STATFS => self.statfs(call),
-            opcode::RELEASE => self.release(call),
-            opcode::FLUSH => self.flush(call),
-            opcode::FSYNC | opcode::FSYNCDIR => {
-                return match self.fsync(call, transport) {
-                    Ok(()) => Outcome::Later,
-                    Err(error) => Outcome::Now(Err(error)),
-                };
-            }
-            opcode::SETXATTR => self.setxattr(call),
-            opcode::GETXATTR => return self.getxattr(call, transport),
-            opcode::LISTXATTR => self.listxattr(call),
-            opcode::REMOVEXATTR => self.removexattr(call),
-            opcode::READDIR => self.readdir(call),
-            opcode::READDIRPLUS => self.readdirplus(call),
-            opcode::IOCTL => return self.ioctl(call, transport),
-            opcode::FALLOCATE => self.fallocate(call),
-            opcode::LSEEK => self.lseek(call),
-            opcode::COPY_FILE_RANGE => self.copy_file_range(call),
-            opcode::SYNCFS => match self.everything.sync(transport) {
-                Ok(()) => return Outcome::Later,
-                Err(error) => Err(error),
-            },
-            opcode::DESTROY => {
-                // Dropped where nobody takes it, which is an answer too.
-                let closing = Event::Destroyed(Closing::new(transport.later()));
-                let _ = self.events.send(closing);
-                return Outcome::Later;
-            }
-            _ => Err(UNKNOWN),
-        };
-        Outcome::Now(answer.and_then(|len| self.sync_changed(call).map(|()| len)))
-    }
-
     /// Set once the kernel has asked for a sync of everything.
     pub fn heard_of_syncs(&self) -> Arc<AtomicBool> {
         self.everything.heard()
     }
 
-    /// Whether unlinked files may be freed a little later: nobody needs their space yet.
-    pub fn may_forget_late(&self) -> bool {
-        let space = self.door.vfs.volume().space();
-        space.available_bytes > space.total_bytes / 16
+    /// The kernel may open and close files by itself: nobody writes, so an open file holds nothing here, and none has to be refused.
+    fn may_leave_opens_out(&self) -> bool {
+        let vfs = &self.door.vfs;
+        vfs.options().read_only && vfs.held_back().is_empty()
     }
 
     /// With `sync`, makes durable what a request has changed of its node, but for names, which are synced
@@ -178,6 +120,74 @@ impl Adapter {
     fn sync_parent<T>(&self, parent: Ino, value: T) -> Result<T> {
         sync_parent(&self.door.vfs, self.dirsync, parent)?;
         Ok(value)
+    }
+}
+
+impl Serve for Adapter {
+    fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
+        let answer = match call.header.opcode {
+            opcode::LOOKUP => self.lookup(call),
+            opcode::FORGET | opcode::BATCH_FORGET => {
+                self.forget(call, transport);
+                return Outcome::Never;
+            }
+            opcode::GETATTR => self.getattr(call),
+            opcode::SETATTR => self.setattr(call),
+            opcode::STATX => self.statx(call),
+            opcode::READLINK => self.readlink(call),
+            opcode::SYMLINK => self.symlink(call),
+            opcode::MKNOD => self.mknod(call),
+            opcode::MKDIR => return self.mkdir(call, transport),
+            opcode::UNLINK => self.unlink(call),
+            opcode::RMDIR => self.rmdir(call),
+            opcode::RENAME | opcode::RENAME2 => return self.rename(call, transport),
+            opcode::LINK => self.link(call),
+            opcode::OPEN | opcode::FLUSH if self.may_leave_opens_out() => Err(UNKNOWN),
+            opcode::OPEN => self.open(call, transport),
+            opcode::CREATE => self.create(call),
+            opcode::TMPFILE => self.tmpfile(call),
+            opcode::READ => self.read(call),
+            opcode::WRITE => self.write(call),
+            opcode::STATFS => self.statfs(call),
+            opcode::RELEASE => self.release(call),
+            opcode::FLUSH => self.flush(call),
+            opcode::FSYNC | opcode::FSYNCDIR => match self.fsyncs.ask(call, transport) {
+                Ok(()) => return Outcome::Later,
+                Err(error) => Err(error),
+            },
+            opcode::SETXATTR => self.setxattr(call),
+            opcode::GETXATTR => return self.getxattr(call, transport),
+            opcode::LISTXATTR => self.listxattr(call),
+            opcode::REMOVEXATTR => self.removexattr(call),
+            opcode::READDIR => self.readdir(call),
+            opcode::READDIRPLUS => self.readdirplus(call),
+            opcode::IOCTL => return self.ioctl(call, transport),
+            opcode::FALLOCATE => self.fallocate(call),
+            opcode::LSEEK => self.lseek(call),
+            opcode::COPY_FILE_RANGE => self.copy_file_range(call),
+            opcode::SYNCFS => match self.everything.sync(transport) {
+                Ok(()) => return Outcome::Later,
+                Err(error) => Err(error),
+            },
+            opcode::DESTROY => {
+                // Dropped where nobody takes it, which is an answer too.
+                let closing = Event::Destroyed(Closing::new(transport.later()));
+                let _ = self.events.send(closing);
+                return Outcome::Later;
+            }
+            _ => Err(UNKNOWN),
+        };
+        Outcome::Now(answer.and_then(|len| self.sync_changed(call).map(|()| len)))
+    }
+
+    fn serve_waiting(&self) -> bool {
+        self.fsyncs.serve()
+    }
+
+    /// Unlinked files are freed a little later as long as nobody needs their space.
+    fn may_forget_late(&self) -> bool {
+        let space = self.door.vfs.volume().space();
+        space.available_bytes > space.total_bytes / 16
     }
 }
 

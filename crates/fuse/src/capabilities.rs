@@ -9,6 +9,17 @@ pub const MAX_WRITE_BYTES: u32 = 1 << 20;
 /// Requests that the kernel may have in the background (read-ahead, write-back).
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
+/// What a mount asks for besides what all do.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The kernel delays writes.
+    pub writeback_cache: bool,
+    /// Requests come through rings.
+    pub rings: bool,
+    /// Nobody writes: then the kernel may open files by itself, and what truncates would have to be told apart from that.
+    pub read_only: bool,
+}
+
 /// What was agreed, as far as requests look and come differently for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Agreed {
@@ -20,11 +31,10 @@ pub struct Agreed {
 
 /// Asks for what serves a filesystem that nobody but its daemon changes, as far as the kernel has
 /// it; for rings where they are wanted.
-pub fn negotiate(config: &mut KernelConfig, writeback_cache: bool, rings: bool) -> Agreed {
+pub fn negotiate(config: &mut KernelConfig, asked: Wanted) -> Agreed {
     let mut wanted = InitFlags::FUSE_ASYNC_READ
         | InitFlags::FUSE_BIG_WRITES
         | InitFlags::FUSE_MAX_PAGES
-        | InitFlags::FUSE_ATOMIC_O_TRUNC
         | InitFlags::FUSE_EXPORT_SUPPORT
         | InitFlags::FUSE_DONT_MASK
         | InitFlags::FUSE_DO_READDIRPLUS
@@ -36,8 +46,11 @@ pub fn negotiate(config: &mut KernelConfig, writeback_cache: bool, rings: bool) 
         | InitFlags::FUSE_SETXATTR_EXT
         | InitFlags::FUSE_CACHE_SYMLINKS
         | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
-    if writeback_cache {
+    if asked.writeback_cache {
         wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+    }
+    if !asked.read_only {
+        wanted |= InitFlags::FUSE_ATOMIC_O_TRUNC;
     }
     let missing = config.add_capabilities(wanted).err();
     if let Some(missing) = missing {
@@ -45,7 +58,7 @@ pub fn negotiate(config: &mut KernelConfig, writeback_cache: bool, rings: bool) 
         let _ = config.add_capabilities(wanted & !missing);
     }
     let missing = missing.unwrap_or(InitFlags::empty());
-    let rings = rings
+    let rings = asked.rings
         && config
             .add_capabilities(InitFlags::FUSE_OVER_IO_URING)
             .is_ok();

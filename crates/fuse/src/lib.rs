@@ -12,6 +12,7 @@ mod latency;
 pub mod lifetimes;
 pub mod live;
 pub mod mounts;
+pub mod nothing;
 pub mod options;
 mod processes;
 mod protocol;

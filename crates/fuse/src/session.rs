@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use crate::adapter::Adapter;
 use crate::answer::Door;
-use crate::capabilities::{self, Agreed};
+use crate::capabilities::{self, Agreed, Wanted};
 use crate::fuseblk::Fuseblk;
 use crate::guard;
 use crate::latency::Latencies;
@@ -169,11 +169,7 @@ pub fn mount(
         remedy: remedy(&error),
         error,
     };
-    let handshake = Handshake {
-        writeback_cache: options.writeback_cache,
-        wants_rings: wants_rings(options.io_uring).map_err(refused)?,
-        agreed: Arc::default(),
-    };
+    let handshake = Handshake::new(options).map_err(refused)?;
     let agreed = Arc::clone(&handshake.agreed);
     let below = Place::new(dir.clone());
     // What failed after it was mounted leaves a dead mount behind.
@@ -200,7 +196,7 @@ pub fn mount(
     let fuseblk = ManuallyDrop::new(fuseblk);
     let agreed = agreed.get().copied().unwrap_or_default();
     let connected = Connected(sender.clone());
-    let connection = Connection::new(session.as_fd(), adapter, agreed, connected);
+    let connection = Connection::new(session.as_fd(), Box::new(adapter), agreed, connected);
     let served = connection.and_then(|connection| {
         if agreed.rings {
             transport::serve_rings(&connection)
@@ -312,16 +308,28 @@ impl Mount {
 }
 
 /// What fuser is there for: mounting, and agreeing with the kernel on what is possible.
-struct Handshake {
-    writeback_cache: bool,
-    wants_rings: bool,
+pub(crate) struct Handshake {
+    wanted: Wanted,
     /// What it came to.
-    agreed: Arc<OnceLock<Agreed>>,
+    pub(crate) agreed: Arc<OnceLock<Agreed>>,
+}
+
+impl Handshake {
+    pub(crate) fn new(options: &MountOptions) -> io::Result<Handshake> {
+        Ok(Handshake {
+            wanted: Wanted {
+                writeback_cache: options.writeback_cache,
+                rings: wants_rings(options.io_uring)?,
+                read_only: options.read_only,
+            },
+            agreed: Arc::default(),
+        })
+    }
 }
 
 impl Filesystem for Handshake {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let agreed = capabilities::negotiate(config, self.writeback_cache, self.wants_rings);
+        let agreed = capabilities::negotiate(config, self.wanted);
         // The kernel shakes hands once.
         let _ = self.agreed.set(agreed);
         Ok(())
@@ -423,7 +431,7 @@ fn fusermount(dir: &Path, flags: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-fn config(source: &Path, options: &MountOptions) -> Config {
+pub(crate) fn config(source: &Path, options: &MountOptions) -> Config {
     let root = rustix::process::geteuid().is_root();
     let mut list = vec![
         MountOption::FSName(shown_source(source, root)),

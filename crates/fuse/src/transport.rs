@@ -14,9 +14,8 @@ use std::thread;
 
 use tracing::error;
 
-use crate::adapter::Adapter;
 use crate::capabilities::Agreed;
-use crate::protocol::{Answer, Errno};
+use crate::protocol::{Answer, Call, Errno};
 use crate::session::Event;
 
 pub use ring::{is_enabled, probe};
@@ -29,6 +28,21 @@ pub enum Outcome {
     Later,
     /// The kernel waits for no answer.
     Never,
+}
+
+/// Who answers requests, on the threads of the transport.
+pub trait Serve: Send + Sync + 'static {
+    /// Does what a request asks for.
+    fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome;
+
+    /// Does what was put off while requests were served. Called by a thread that has served all that came, before it waits
+    /// for more. True if there is more to do by now: to be called again, once the answers so far are sent and without waiting.
+    fn serve_waiting(&self) -> bool {
+        false
+    }
+
+    /// Whether what the kernel forgets may be told a little later, many at once.
+    fn may_forget_late(&self) -> bool;
 }
 
 /// Where the request at hand came from.
@@ -68,7 +82,7 @@ impl Drop for Connected {
 /// The connection to the kernel, as the threads that serve it share it.
 pub struct Connection {
     device: OwnedFd,
-    adapter: Adapter,
+    server: Box<dyn Serve>,
     agreed: Agreed,
     connected: Connected,
 }
@@ -77,13 +91,13 @@ impl Connection {
     /// `device` is an open `/dev/fuse` whose handshake is done and came to `agreed`.
     pub fn new(
         device: BorrowedFd<'_>,
-        adapter: Adapter,
+        server: Box<dyn Serve>,
         agreed: Agreed,
         connected: Connected,
     ) -> io::Result<Arc<Connection>> {
         Ok(Arc::new(Connection {
             device: device.try_clone_to_owned()?,
-            adapter,
+            server,
             agreed,
             connected,
         }))

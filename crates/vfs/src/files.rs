@@ -5,7 +5,7 @@
 
 use persimmon_sync::atomic::Ordering;
 
-use persimmon_engine::{CloneRange, CloneWhen, Cloned, Layout, Promised, Seek, Shift};
+use persimmon_engine::{CloneRange, CloneWhen, Cloned, Layout, Promised, Seek, Shift, Syncs};
 use persimmon_format::BLOCK_SIZE;
 
 use crate::handles::Open;
@@ -222,6 +222,23 @@ impl Vfs {
             return self.synced_read_only();
         }
         self.watch(self.volume.sync_file(ino))
+    }
+
+    /// [`Vfs::fsync`] of many files, for whose callers it is one wait. Answers for each.
+    pub fn fsync_all(&self, files: &[(Ino, Handle)]) -> Vec<Result<()>> {
+        if self.is_read_only() {
+            let each = files.iter().map(|(ino, handle)| self.fsync(*ino, *handle));
+            return each.collect();
+        }
+        let opened = |(ino, handle): &(Ino, Handle)| self.opened(*ino, *handle).map(|_| *ino);
+        let opened: Vec<Result<Ino>> = files.iter().map(opened).collect();
+        let inos: Vec<Ino> = opened.iter().flatten().copied().collect();
+        let mut synced = Syncs::of(&self.volume).files(&inos).into_iter();
+        let answer = |opened: Result<Ino>| {
+            let synced = opened.and_then(|_| synced.next().ok_or(Error::BadHandle))?;
+            self.watch(synced)
+        };
+        opened.into_iter().map(answer).collect()
     }
 
     /// Has a file outlive the death of this process, with everything before it in the history. The power may take it.

@@ -298,6 +298,17 @@ fn a_read_only_mount_refuses_every_change(bed: &TestBed) -> Result<()> {
         refused(result, Errno::ROFS).context(name)?;
     }
     Snapshot::take(&volume.dir)?.equals(&due)?;
+    // What is emptied as it is opened is not opened at all, and the kernel does not take it for empty.
+    let emptied = open(&file, OFlags::RDONLY | OFlags::TRUNC);
+    refused(emptied.map(drop), Errno::ROFS)?;
+    // The kernel opens files without the daemon here: they are read and locked as ever.
+    for _ in 0..3 {
+        let opened = open(&file, OFlags::RDONLY)?;
+        rustix::fs::flock(&opened, rustix::fs::FlockOperation::NonBlockingLockShared)?;
+        let mut content = [0; 10];
+        let len = rustix::io::pread(&opened, &mut content, 0)?;
+        ensure!(&content[..len] == b"content", "{content:?} is read");
+    }
     volume.unmount()?;
     volume.let_go()?;
     if volume.kind == crate::volume::Kind::Persimmon {

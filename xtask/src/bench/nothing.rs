@@ -1,4 +1,4 @@
-//! The FUSE filesystem that does nothing, mounted: the price of the transport alone.
+//! The filesystem that does nothing, mounted: the price of requests and transport.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};

@@ -51,7 +51,7 @@ pub enum Column {
 
 /// What was measured.
 pub struct Report {
-    /// Persimmon was served through rings.
+    /// Persimmon, and the filesystem that does nothing, were served through rings.
     rings: bool,
     rows: Vec<Measured>,
     phases: Vec<Phases>,
@@ -208,7 +208,7 @@ impl Report {
     pub fn table(&self) -> String {
         let verdict = |met| if met { "met" } else { "MISSED" };
         let way = if self.rings { "io_uring" } else { "/dev/fuse" };
-        let mut text = format!("persimmon through {way}, do-nothing through /dev/fuse\n");
+        let mut text = format!("persimmon and do-nothing through {way}\n");
         let _ = writeln!(
             text,
             "{:<26} {:>9} {:>10} {:>10} {:>6} {:>13} {:>8} {:>7}  {:>10} {:>6}",

@@ -11,6 +11,7 @@ use crate::volume::Noise;
 
 const THREADS: u32 = 2;
 const FILES: u32 = 10_000;
+const SMALL_BYTES: usize = 1000;
 const LARGE_BYTES: u64 = 256 << 20;
 const PIECE: usize = 1 << 20;
 const APPENDS: u32 = 300;
@@ -61,6 +62,24 @@ pub const ROWS: &[Row] = &[
         requests_alone: true,
         prepare: make_files,
         measure: unlink,
+    },
+    Row {
+        name: "small files",
+        unit: "files/s",
+        bar: 0.40,
+        cold: false,
+        requests_alone: true,
+        prepare: |_| Ok(()),
+        measure: create_small,
+    },
+    Row {
+        name: "rm -rf of them",
+        unit: "files/s",
+        bar: 0.60,
+        cold: false,
+        requests_alone: true,
+        prepare: make_small,
+        measure: remove_small,
     },
     Row {
         name: "sequential write",
@@ -159,6 +178,34 @@ fn unlink(dir: &Path) -> Result<f64> {
     rate(FILES, |thread, number| {
         Ok(std::fs::remove_file(file(dir, thread, number))?)
     })
+}
+
+fn small_folder(dir: &Path, thread: u32) -> PathBuf {
+    dir.join(format!("small-{thread}"))
+}
+
+/// As a program unpacks an archive: made, written by one call, closed.
+fn create_small(dir: &Path) -> Result<f64> {
+    let content = noise(SMALL_BYTES);
+    for thread in 0..THREADS {
+        std::fs::create_dir(small_folder(dir, thread))?;
+    }
+    rate(FILES, |thread, number| {
+        let path = small_folder(dir, thread).join(format!("file-{number:06}"));
+        Ok(File::create_new(path)?.write_all(&content)?)
+    })
+}
+
+fn make_small(dir: &Path) -> Result<()> {
+    if !small_folder(dir, 0).exists() {
+        create_small(dir)?;
+    }
+    Ok(())
+}
+
+fn remove_small(dir: &Path) -> Result<f64> {
+    let seconds = seconds(|thread| Ok(std::fs::remove_dir_all(small_folder(dir, thread))?))?;
+    Ok(f64::from(FILES * THREADS) / seconds)
 }
 
 fn megabytes_per_second(seconds: f64) -> f64 {

@@ -227,12 +227,17 @@ impl Mounted {
                 let ino = self.resolve(path)?;
                 self.vfs.removexattr(ino, name.as_bytes())
             }
-            Op::Fsync { path, .. } => {
+            Op::Fsync { path, data_only } => {
                 let ino = self.resolve(path)?;
                 let handle = self.vfs.open(ino, reading())?;
-                let synced = self.vfs.fsync(ino, handle);
+                let mut files = vec![(ino, handle)];
+                // As if others synced what they have open at the same time: it may enter the history at any time.
+                if !data_only {
+                    files.extend(self.slots.values());
+                }
+                let synced = self.vfs.fsync_all(&files).into_iter().next();
                 self.vfs.release(ino, handle)?;
-                synced
+                synced.unwrap_or(Err(Error::BadHandle))
             }
             Op::FsyncDir { path } => {
                 let ino = self.resolve(path)?;

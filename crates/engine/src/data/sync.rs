@@ -1,9 +1,11 @@
 //! Making a file, or everything, durable.
 
+use std::collections::BTreeSet;
+
 use persimmon_format::{Ino, SubvolumeId};
 
 use super::FileData;
-use super::write_back::Mode;
+use super::write_back::{Mode, collect};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::options::FsyncOrder;
@@ -53,12 +55,7 @@ impl FileData {
         } else {
             BESIDE_BLOCKS_MAX
         };
-        let mode = match self.store.options.fsync {
-            _ if fault(Fault::UnsafeClassic) => Mode::SyncInOrder,
-            FsyncOrder::WritePointer => Mode::Sync { beside_max },
-            FsyncOrder::Strict => Mode::SyncInOrder,
-        };
-        match self.write_back_file(ino, mode)? {
+        match self.write_back_file(ino, self.sync_mode(beside_max))? {
             Some(()) => {
                 self.placement.pack_ahead();
                 Ok(())
@@ -66,6 +63,58 @@ impl FileData {
             None if fault(Fault::CleanFileNotSynced) => Ok(()),
             None => self.history.commit(self.store.log.last_lsn()),
         }
+    }
+
+    fn sync_mode(&self, beside_max: u64) -> Mode {
+        match self.store.options.fsync {
+            _ if fault(Fault::UnsafeClassic) => Mode::SyncInOrder,
+            FsyncOrder::WritePointer => Mode::Sync { beside_max },
+            FsyncOrder::Strict => Mode::SyncInOrder,
+        }
+    }
+
+    /// Makes files durable, each with everything that happened before. Those with little to write share one batch, one record and one
+    /// commit, so the callers of many syncs wait for one. Answers for each file.
+    pub(crate) fn sync_files(&self, inos: &[Ino]) -> Vec<Result<()>> {
+        let together = match inos {
+            [_] => BTreeSet::new(),
+            // What is wrong with one file, its own sync tells.
+            inos => self.sync_small(inos).unwrap_or_default(),
+        };
+        let sync = |ino: &Ino| match together.contains(ino) {
+            true => Ok(()),
+            false => self.sync_file(*ino),
+        };
+        inos.iter().map(sync).collect()
+    }
+
+    /// Syncs those of which little is staged, and that no batch has now: nobody waits here for a file while another is collected.
+    /// Tells which.
+    fn sync_small(&self, inos: &[Ino]) -> Result<BTreeSet<Ino>> {
+        self.store.check_writable()?;
+        self.files.note_sync(None);
+        let mut synced = BTreeSet::new();
+        let mut batch = Vec::new();
+        let mut blocks = 0;
+        for ino in inos.iter().copied().collect::<BTreeSet<Ino>>() {
+            if let Some(file) = self.files.get(ino) {
+                let staged = file.lock();
+                let more = blocks + staged.dirty_blocks();
+                if staged.busy || staged.damage.is_some() || more > BESIDE_BLOCKS_MAX {
+                    continue;
+                }
+                blocks = more;
+                batch.extend(collect(ino, &file, staged));
+            }
+            synced.insert(ino);
+        }
+        if batch.is_empty() {
+            self.history.commit(self.store.log.last_lsn())?;
+        } else {
+            self.write_back_batch(batch, self.sync_mode(BESIDE_BLOCKS_MAX))?;
+            self.placement.pack_ahead();
+        }
+        Ok(synced)
     }
 
     /// Has a file outlive the death of this process, with everything that happened before: it is in the hands of the device,

@@ -210,7 +210,7 @@ impl FileData {
         self.write_back_batch(vec![member], mode).map(Some)
     }
 
-    fn write_back_batch(&self, mut batch: Vec<BatchFile>, mode: Mode) -> Result<()> {
+    pub(super) fn write_back_batch(&self, mut batch: Vec<BatchFile>, mode: Mode) -> Result<()> {
         batch.sort_by_key(|p| p.ino);
         invariant_holds!(
             self.store.media.alarm,
@@ -480,7 +480,8 @@ impl FileData {
         // arrived only if the batch has one record. A large batch does not do so either where other syncs
         // would have to wait for its data. (The data goes to several zones at once in both cases.)
         let ops_max = self.store.transaction_ops_max();
-        let goes_beside = may_go_beside && mappings.len() <= ops_max && duplicates.is_empty();
+        let changes = mappings.len() + batch.len() - 1;
+        let goes_beside = may_go_beside && changes <= ops_max && duplicates.is_empty();
         if let Some(data) = in_flight.take_if(|_| !goes_beside) {
             if let Err(failed) = data.complete() {
                 tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
@@ -606,7 +607,11 @@ fn placed_blocks(places: &Places) -> u64 {
 }
 
 /// Freezes a file's dirty data for a batch, if there is any. The file is not busy.
-fn collect(ino: Ino, file: &Arc<File>, mut staged: MutexGuard<'_, Staged>) -> Option<BatchFile> {
+pub(super) fn collect(
+    ino: Ino,
+    file: &Arc<File>,
+    mut staged: MutexGuard<'_, Staged>,
+) -> Option<BatchFile> {
     staged.queued = false;
     if staged.is_clean() || staged.damage.is_some() {
         return None;

@@ -14,6 +14,7 @@ mod layout;
 mod quota;
 mod snapshots;
 mod step;
+mod syncs;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -26,6 +27,7 @@ pub use layout::Layout;
 pub use quota::Quotas;
 pub use snapshots::{Snapshot, Snapshots};
 pub use step::{Progress, Task};
+pub use syncs::Syncs;
 
 /// A mounted volume. Shared between threads; has none of its own and no clock: background work is
 /// [`Volume::step`].

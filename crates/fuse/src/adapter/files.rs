@@ -5,7 +5,7 @@ use persimmon_vfs::{Allocate, Error, Handle, Ino, LockOwner, SeekTo, WriteFlags}
 use super::names::opened;
 use super::{Adapter, author, author_by_uid, done, node, open_flags};
 use crate::capabilities::MAX_WRITE_BYTES;
-use crate::protocol::{self, Answer, Call, Errno, opcode};
+use crate::protocol::{self, Answer, Call};
 use crate::transport::Transport;
 
 /// Most bytes one copy request moves, so that its answer fits 32 bits.
@@ -92,26 +92,6 @@ impl Adapter {
         let released = self.door.run("release", |vfs| vfs.release(node, file));
         self.pages.released(node, linux);
         done(released)
-    }
-
-    /// Of files and of directories, which have no handles here. Whether it is fdatasync, which the request says too, makes no
-    /// difference. Answered by another thread.
-    pub(super) fn fsync(&self, call: &Call<'_>, transport: &dyn Transport) -> Result<(), Errno> {
-        let (node, file) = (node(call), Handle(call.fields().u64()?));
-        let of_directory = call.header.opcode == opcode::FSYNCDIR;
-        let (door, later) = (self.door.clone(), transport.later());
-        self.syncs.run(move || {
-            let timer = &door.latencies.fsync;
-            let synced = if of_directory {
-                door.run("fsyncdir", |vfs| {
-                    timer.time(|| vfs.fsyncdir(node, Handle::NONE))
-                })
-            } else {
-                door.run("fsync", |vfs| timer.time(|| vfs.fsync(node, file)))
-            };
-            later.answer(synced.map(|()| Vec::new()));
-        });
-        Ok(())
     }
 
     pub(super) fn fallocate(&self, call: &Call<'_>) -> Answer {

@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::protocol::{self, HEADER_LEN, fixed_len};
-use crate::transport::Later;
+use crate::transport::{Later, Serve};
 use crate::{control, inode_flags, lifetimes};
 
 const REQUESTS: u32 = 20_000;
@@ -180,6 +180,7 @@ fn requests_do_no_harm(seed: u64) {
             Outcome::Now(Err(errno)) => assert!(errno.0 > 0, "seed {seed}, request {number}"),
             Outcome::Later | Outcome::Never => {}
         }
+        while adapter.serve_waiting() {}
         assert!(
             !door.panicked.load(Ordering::Acquire),
             "seed {seed}, request {number}, operation {}, panicked",

@@ -11,8 +11,7 @@ use rustix::io::Errno as SystemErrno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use tracing::{debug, warn};
 
-use super::{Connection, Later, Outcome, Transport};
-use crate::adapter::Adapter;
+use super::{Connection, Later, Outcome, Serve, Transport};
 use crate::capabilities::{Agreed, MAX_WRITE_BYTES};
 use crate::protocol::{self, Call, Errno, HEADER_LEN, Header, MALFORMED, fixed_len};
 
@@ -84,7 +83,7 @@ impl Later for Device {
 /// Serves until the connection ends. `lazily` is for a device from which only those requests come
 /// that nobody waits for.
 pub fn run(device: OwnedFd, connection: &Connection, lazily: bool) -> io::Result<()> {
-    let (adapter, agreed) = (&connection.adapter, connection.agreed);
+    let (server, agreed) = (&*connection.server, connection.agreed);
     let device = Arc::new(device);
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -95,8 +94,9 @@ pub fn run(device: OwnedFd, connection: &Connection, lazily: bool) -> io::Result
             Err(SystemErrno::NODEV) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let answered = serve(&device, adapter, agreed, &mut buffer, len);
-        if lazily && !answered && adapter.may_forget_late() {
+        let answered = serve(&device, server, agreed, &mut buffer, len);
+        while server.serve_waiting() {}
+        if lazily && !answered && server.may_forget_late() {
             thread::sleep(FORGETTING);
         }
     }
@@ -105,7 +105,7 @@ pub fn run(device: OwnedFd, connection: &Connection, lazily: bool) -> io::Result
 /// Serves the request in the first `len` bytes. True if somebody waited for it.
 fn serve(
     device: &Arc<OwnedFd>,
-    adapter: &Adapter,
+    server: &dyn Serve,
     agreed: Agreed,
     buffer: &mut [u8],
     len: usize,
@@ -126,7 +126,7 @@ fn serve(
         device: Arc::clone(device),
         unique: header.unique,
     };
-    let outcome = adapter.serve(&mut Call::new(header, fixed, body, sent), &transport);
+    let outcome = server.serve(&mut Call::new(header, fixed, body, sent), &transport);
     match outcome {
         Outcome::Now(Ok(len)) => {
             let body = body.get(..len).unwrap_or_default();

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, ThreadId};
 
 use persimmon_sync::Mutex;
 
@@ -121,9 +122,11 @@ fn serve(
 /// A place, and the answer to the request in it.
 type Answer = (usize, Result<Vec<u8>, Errno>);
 
-/// Answers that other threads have given.
+/// Answers that were given later, by other threads for the most part.
 struct Answered {
     list: Mutex<Vec<Answer>>,
+    /// The ring's own thread, which looks at the list before it waits: it need not be woken.
+    owner: ThreadId,
     event: OwnedFd,
     device: OwnedFd,
     /// Places whose request waits for what the kernel writes back.
@@ -132,10 +135,20 @@ struct Answered {
 
 impl Answered {
     fn take(&self) -> Vec<Answer> {
+        std::mem::take(&mut *self.list.lock())
+    }
+
+    /// Has the ring look at the list, and at what has arrived.
+    fn wake(&self) {
+        if let Err(error) = rustix::io::write(&self.event, bytes_of(&1u64)) {
+            error!("waking a ring: {error}");
+        }
+    }
+
+    fn is_woken(&self) {
         let mut count = [0; 8];
         // Nothing to read: it was read with an earlier answer.
         let _ = rustix::io::read(&self.event, &mut count);
-        std::mem::take(&mut *self.list.lock())
     }
 }
 
@@ -184,8 +197,8 @@ impl Later for Deferred {
             self.answered.with_pages.fetch_sub(1, Ordering::Relaxed);
         }
         self.answered.list.lock().push((self.place, result));
-        if let Err(error) = rustix::io::write(&self.answered.event, bytes_of(&1u64)) {
-            error!("waking a ring: {error}");
+        if thread::current().id() != self.answered.owner {
+            self.answered.wake();
         }
     }
 }
@@ -217,6 +230,7 @@ impl Ring {
             live: 0,
             answered: Arc::new(Answered {
                 list: Mutex::default(),
+                owner: thread::current().id(),
                 event: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
                 device: connection.device.try_clone()?,
                 with_pages: AtomicUsize::new(0),
@@ -284,10 +298,8 @@ impl Ring {
             arrived.extend(done.map(|done| (done.user_data(), done.result())));
             for (what, result) in arrived.drain(..) {
                 if what == WOKEN {
-                    for (place, result) in self.answered.take() {
-                        let answer = result.and_then(|body| self.fill(place, &body));
-                        self.commit(place, answer)?;
-                    }
+                    self.answered.is_woken();
+                    self.commit_answered()?;
                     self.watch()?;
                     continue;
                 }
@@ -305,6 +317,20 @@ impl Ring {
                     unsubmitted = 0;
                 }
             }
+            // Once, for what others put off does not end while they go on: requests of this processor come in between.
+            if connection.server.serve_waiting() {
+                self.answered.wake();
+            }
+            self.commit_answered()?;
+        }
+        Ok(())
+    }
+
+    /// Gives the kernel what was answered later.
+    fn commit_answered(&mut self) -> io::Result<()> {
+        for (place, result) in self.answered.take() {
+            let answer = result.and_then(|body| self.fill(place, &body));
+            self.commit(place, answer)?;
         }
         Ok(())
     }
@@ -328,7 +354,7 @@ impl Ring {
         };
         let fixed = fixed.unwrap_or_default();
         let mut call = Call::new(header, fixed, payload, sent.unwrap_or(0) as usize);
-        match connection.adapter.serve(&mut call, &transport) {
+        match connection.server.serve(&mut call, &transport) {
             // Nothing comes this way that wants no answer; but the place must go back.
             Outcome::Never => Outcome::Now(Ok(0)),
             outcome => outcome,

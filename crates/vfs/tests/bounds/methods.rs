@@ -23,6 +23,10 @@ const NOT_MEASURED: &[(&str, &str)] = &[
         "looks at all that is in a tree, some entries of a directory at a time",
     ),
     ("trim", "looks at the zones, not at files"),
+    (
+        "fsync_all",
+        "is `fsync` of as many files as there are callers",
+    ),
     ("rename_leaving_whiteout", "is `rename`, and makes an inode"),
 ];
 

@@ -76,6 +76,71 @@ fn rename_over_a_file_shows_the_old_or_the_new_content() {
     }
 }
 
+/// Files of all sizes, some of which have nothing to write, are synced by one call for all.
+#[test]
+fn files_synced_together_are_all_there() {
+    const LENS: [usize; 8] = [1, 100, 3000, 4096, 5000, 16_384, 40_000, 300_000];
+    const ROUNDS: u8 = 3;
+    let name = |file: usize| format!("f{file}");
+    // No block compresses: they are sent as they are.
+    let block = |file: usize, round: u8| -> Vec<u8> {
+        let mut random = 1 + file as u32 * 1000 + u32::from(round);
+        let bytes = std::iter::repeat_with(|| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 24) as u8
+        });
+        bytes.take(4096).collect()
+    };
+    let content = |file: usize, round: u8| -> Vec<u8> {
+        let blocks = block(file, round).into_iter().cycle();
+        blocks.take(LENS[file]).collect()
+    };
+    // Each round leaves one file out.
+    let is_written = |file: usize, round: u8| round == 0 || file % 3 != usize::from(round) - 1;
+    at_every_cut(
+        |fs| {
+            for file in 0..LENS.len() {
+                fs.file(&name(file), &content(file, 0));
+            }
+        },
+        |fs, reached: &mut u8| {
+            let files: Vec<_> = (0..LENS.len()).map(|file| fs.ino(&name(file))).collect();
+            for round in 1..=ROUNDS {
+                for (file, ino) in files.iter().enumerate() {
+                    if is_written(file, round) {
+                        let data = content(file, round);
+                        let flags = WriteFlags::default();
+                        fs.vfs.write(*ino, Handle::NONE, 0, &data, flags)?;
+                    }
+                }
+                // One of them twice, as two callers do.
+                let asked = files.iter().chain(&files[..1]);
+                let asked: Vec<_> = asked.map(|ino| (*ino, Handle::NONE)).collect();
+                let synced = fs.vfs.fsync_all(&asked);
+                assert_eq!(synced.len(), asked.len());
+                synced.into_iter().collect::<Result<()>>()?;
+                *reached = round;
+            }
+            Ok(())
+        },
+        |fs, reached| {
+            for (file, len) in LENS.into_iter().enumerate() {
+                let found = fs.content(fs.ino(&name(file)));
+                assert_eq!(found.len(), len, "file {file}");
+                let possible: Vec<_> = (*reached..=(*reached + 1).min(ROUNDS))
+                    .map(|round| (0..=round).rfind(|round| is_written(file, *round)))
+                    .map(|round| content(file, round.unwrap_or(0)))
+                    .collect();
+                for (at, block) in found.chunks(4096).enumerate() {
+                    let at = at * 4096;
+                    let is_it = |content: &Vec<u8>| content[at..at + block.len()] == *block;
+                    assert!(possible.iter().any(is_it), "file {file} at {at}, {reached}");
+                }
+            }
+        },
+    );
+}
+
 /// A file emptied at open, written and closed, without any fsync. Between the two the file may be
 /// empty, but once it is closed the new content comes with whatever comes after.
 #[test]

@@ -20,7 +20,7 @@ use crate::adapter::tests::open;
 use crate::live::{Live, PREFIX};
 use crate::options::MountOptions;
 use crate::protocol::{Call, Errno, Header, opcode};
-use crate::transport::{Later, Outcome, Transport};
+use crate::transport::{Later, Outcome, Serve, Transport};
 
 const STRANGER: u32 = 54_321;
 
