@@ -176,13 +176,52 @@ impl<'d> Media<'d> {
 
     /// The same without the partner, whose header is another one.
     pub(crate) fn without(&self, addr: Addr, blocks: u32) -> impl Iterator<Item = Result<Buffer>> {
-        let is_one = self.is_written_here(addr, blocks.into())
-            && blocks <= self.geometry().max_transfer_blocks;
-        (0..).take_while(move |_| is_one).map_while(move |attempt| {
-            let (zone, block) = (addr.zone(), addr.block());
-            let read = self.device.read_without(zone, block, blocks, attempt)?;
-            Some(read.map_err(InspectError::from))
-        })
+        let is_written = self.is_written_here(addr, blocks.into());
+        let attempts = (0..).take_while(move |_| is_written);
+        attempts.map_while(move |attempt| self.without_one(addr, blocks, attempt))
+    }
+
+    fn without_one(&self, addr: Addr, blocks: u32, attempt: u32) -> Option<Result<Buffer>> {
+        let without = |at, blocks| {
+            let addr = addr.offset(at);
+            (self.device).read_without(addr.zone(), addr.block(), blocks, attempt)
+        };
+        let limit = self.limit();
+        let first = without(0, blocks.min(limit))?;
+        if blocks <= limit {
+            return Some(first.map_err(InspectError::from));
+        }
+        // Commands end with whole rows: the attempts mean the same zone in each, and the last may have nothing of it.
+        let whole = self.in_commands(blocks, |at, blocks| match without(at, blocks) {
+            Some(read) => Ok(read?),
+            None => self.read(addr.offset(at), blocks),
+        });
+        Some(whole)
+    }
+
+    /// Blocks that a command may read.
+    fn limit(&self) -> u32 {
+        self.geometry().max_transfer_blocks.max(1)
+    }
+
+    /// Reads blocks in as many commands as the device needs, each so many blocks behind the first.
+    fn in_commands(
+        &self,
+        blocks: u32,
+        mut read: impl FnMut(u32, u32) -> Result<Buffer>,
+    ) -> Result<Buffer> {
+        let mut whole = BufferMut::zeroed(blocks as usize);
+        let mut done = 0;
+        while done < blocks {
+            let part = (blocks - done).min(self.limit());
+            let buffer = read(done, part)?;
+            let at = done as usize * BLOCK_SIZE;
+            if let Some(to) = whole.get_mut(at..at + buffer.len()) {
+                to.copy_from_slice(&buffer);
+            }
+            done += part;
+        }
+        Ok(whole.freeze())
     }
 
     /// Whether zones are stripe sets.
@@ -235,21 +274,13 @@ impl<'d> Media<'d> {
         if blocks == 0 || !self.is_written_here(addr, blocks.into()) {
             return Err(InspectError::OutOfBounds { addr, blocks });
         }
-        let limit = self.geometry().max_transfer_blocks.max(1);
-        if blocks <= limit {
-            return Ok(self.device.read(addr.zone(), addr.block(), blocks)?);
+        let read = |at, blocks| {
+            let block = addr.block() + at;
+            Ok(self.device.read(addr.zone(), block, blocks)?)
+        };
+        match blocks <= self.limit() {
+            true => read(0, blocks),
+            false => self.in_commands(blocks, read),
         }
-        let mut whole = BufferMut::zeroed(blocks as usize);
-        let mut done = 0;
-        while done < blocks {
-            let part = (blocks - done).min(limit);
-            let buffer = self.device.read(addr.zone(), addr.block() + done, part)?;
-            let at = done as usize * BLOCK_SIZE;
-            if let Some(to) = whole.get_mut(at..at + buffer.len()) {
-                to.copy_from_slice(&buffer);
-            }
-            done += part;
-        }
-        Ok(whole.freeze())
     }
 }

@@ -43,11 +43,9 @@ impl DataZone<'_, '_> {
         end: u32,
         passed: &mut dyn FnMut(Addr, &[u8]),
     ) -> Option<(u32, Summary)> {
-        // What is longer than a command is read in one way alone.
-        let blocks = WINDOW_BLOCKS.min(self.inspector.media.geometry().max_transfer_blocks);
         let mut end = end;
         while end > 1 {
-            let start = end.saturating_sub(blocks).max(1);
+            let start = end.saturating_sub(WINDOW_BLOCKS).max(1);
             let read = self.singly(start..end);
             let others = self
                 .inspector

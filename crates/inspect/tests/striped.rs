@@ -40,7 +40,11 @@ fn open(below: &Arc<SimDevice>, stripes: Stripes) -> Volume {
 
 /// A volume with a bit of everything, and changes after its last checkpoint.
 fn written(stripes: Stripes) -> Arc<SimDevice> {
-    let below = Arc::new(SimDevice::new(SimConfig::new(162, 128).capacity(CAPACITY)));
+    written_on(SimConfig::new(162, 128), stripes)
+}
+
+fn written_on(config: SimConfig, stripes: Stripes) -> Arc<SimDevice> {
+    let below = Arc::new(SimDevice::new(config.capacity(CAPACITY)));
     let options = FormatOptions {
         now: now(1),
         ..FormatOptions::default()
@@ -147,6 +151,23 @@ fn what_is_wrong_in_one_zone_of_each_set_is_told_and_mended() {
             assert_eq!(told, used, "{stripes:?} {member}");
             assert_salvaged(&below, stripes, &sound);
             mend(&below, stripes);
+        }
+    }
+}
+
+/// A compressed frame lies in more blocks than a command reads.
+#[test]
+fn what_takes_several_commands_is_read_otherwise_too() {
+    for stripes in KINDS {
+        let mut config = SimConfig::new(162, 128);
+        config.geometry.max_transfer_blocks = 8;
+        let sound = written_on(config, stripes);
+        let whole = look(&sound, stripes);
+        for member in 0..=stripes.columns {
+            let below = Arc::new(sound.snapshot().intact());
+            hurt(&below, stripes, member);
+            assert_whole(&look(&below, stripes), &whole);
+            assert_salvaged(&below, stripes, &sound);
         }
     }
 }
