@@ -15,6 +15,7 @@ use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::page::{self, PAGE_SIZE, PageView};
 use persimmon_format::record::Op;
 use persimmon_format::references::References;
+use persimmon_format::stripe_label::{COLUMNS_MAX, StripeLabel};
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, ZitEntry};
 use persimmon_format::zone_header::ZoneHeader;
@@ -37,6 +38,9 @@ fn sealed() -> Vec<(&'static str, Vec<u8>, Decoder)> {
         }),
         ("device label", samples::device_label().encode(), |b| {
             DeviceLabel::decode(b).map(|_| ())
+        }),
+        ("stripe label", samples::stripe_label().encode(), |b| {
+            StripeLabel::decode(b).map(|_| ())
         }),
         ("journal block", samples::journal_block(), log_block),
         ("footer block", samples::footer_block(), log_block),
@@ -121,11 +125,26 @@ fn a_newer_zone_header_says_so() {
     ));
 }
 
+#[test]
+fn a_stripe_label_has_as_many_columns_as_a_set_may() {
+    let with = |columns| {
+        let mut label = samples::stripe_label();
+        label.columns = columns;
+        StripeLabel::decode(&label.encode())
+    };
+    assert!(with(1).is_ok() && with(COLUMNS_MAX).is_ok());
+    for columns in [0, COLUMNS_MAX + 1, u32::MAX] {
+        let error = with(columns).unwrap_err();
+        assert!(matches!(error, FormatError::Value { .. }), "{error}");
+    }
+}
+
 /// Hands bytes to every decoder that takes any.
 fn decode_all(bytes: &[u8]) {
     let key = samples::key();
     let _ = ZoneHeader::decode(bytes);
     let _ = DeviceLabel::decode(bytes);
+    let _ = StripeLabel::decode(bytes);
     let _ = envelope::peek(bytes);
     let _ = LogBlock::decode(bytes, &key, samples::ZONE_SEQUENCE);
     let _ = Summary::decode(bytes, &key, samples::ZONE_SEQUENCE, samples::SUMMARY_PLACE);

@@ -129,6 +129,20 @@ fn device_label() {
 }
 
 #[test]
+fn stripe_label() {
+    let block = samples::stripe_label().encode();
+    assert_eq!(block.len(), BLOCK_SIZE);
+    assert_golden(
+        &block[..4088],
+        "
+        5052534d534554530100000007000000101112131415161718191a1b1c1d1e1f
+        12110000222100003231..
+    ",
+    );
+    assert_golden(&block[4088..], "879dda2beb0fc190");
+}
+
+#[test]
 fn journal_block() {
     assert_golden(
         &samples::journal_block(),

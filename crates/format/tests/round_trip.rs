@@ -18,6 +18,7 @@ use persimmon_format::packed::{self, CompressedFrame, Packed};
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
+use persimmon_format::stripe_label::{COLUMNS_MAX, StripeLabel};
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{
@@ -530,6 +531,13 @@ proptest! {
         (device.metadata.count, device.metadata.blocks) = (zones[0], zones[1]);
         (device.data.count, device.data.blocks) = (zones[2], zones[3]);
         prop_assert_eq!(DeviceLabel::decode(&device.encode()), Ok(device));
+    }
+
+    #[test]
+    fn stripe_labels(columns in 1..=COLUMNS_MAX, numbers in any::<[u32; 3]>(), uuid in any::<[u8; 16]>()) {
+        let [metadata_sets, zone_count, zone_blocks] = numbers;
+        let label = StripeLabel { uuid, columns, metadata_sets, zone_count, zone_blocks };
+        prop_assert_eq!(StripeLabel::decode(&label.encode()), Ok(label));
     }
 
     #[test]

@@ -31,6 +31,12 @@ pub enum InspectError {
         /// Their size.
         device_blocks: u32,
     },
+    /// The zones of the volume are stripe sets, and the device does not say so.
+    #[error(
+        "the zones of the volume are stripe sets, and neither of the last two zones of the device can be read, which say how they \
+         are made up; `persimmon recover` cannot help there, restore one of them from a copy"
+    )]
+    Stripes,
     /// No checkpoint: mkfs did not end, or the log is lost.
     #[error(
         "a Persimmon volume whose log is damaged, as it leads to no checkpoint ({reason}): `persimmon fsck --repair` or \

@@ -191,6 +191,7 @@ rules! {
 
     ZONE_READ_ONLY 106 Warning "a zone in use takes no more writes", "cleaning empties it while the volume is mounted";
     ZONE_COPY 107 Warning "of a pair of zones in use one can no longer be read or has a damaged header", "cleaning moves what is in the other to a new pair";
+    ZONE_ROWS 108 Warning "one zone of a stripe set holds something else than the others say", "fsck --repair moves everything out of the set; the log leaves it by itself";
 
     LOG_BLOCK 201 Error "a log block that held durable records is damaged", ANEW;
     LOG_GAP 202 Error "durable records are missing from the journal", ANEW;

@@ -16,6 +16,7 @@ mod replay;
 pub mod salvage;
 pub mod shared;
 mod state;
+mod summaries;
 mod tree;
 mod usage;
 mod volume;

@@ -202,7 +202,7 @@ impl Log {
 }
 
 /// Blocks one by one, so that an unreadable one does not take its neighbours along; each from
-/// whichever zone of a pair it is good in.
+/// whichever zone of a pair or stripe set it is good in.
 fn read_window(
     media: &Media<'_>,
     key: &VolumeKey,
@@ -212,12 +212,23 @@ fn read_window(
 ) -> Vec<Result<Vec<u8>>> {
     let addr = Addr::new(DeviceId(0), zone.zone, block);
     let mut window = read_blocks(media, addr, blocks);
+    let good = |bytes: &[u8], place| decode(media, bytes, key, zone, place).is_ok();
+    let is_bad = |found: &Result<Vec<u8>>, place| !matches!(found, Ok(bytes) if good(bytes, place));
     if let Some(copy) = media.copy_of(addr) {
         let copies = read_blocks(media, copy, blocks);
         for ((found, copy), place) in window.iter_mut().zip(copies).zip(block..) {
-            let good = |bytes: &Result<Vec<u8>>| matches!(bytes, Ok(bytes) if decode(media, bytes, key, zone, place).is_ok());
-            if !good(found) && good(&copy) {
+            if is_bad(found, place) && !is_bad(&copy, place) {
                 *found = copy;
+            }
+        }
+    }
+    if media.is_striped() {
+        for (found, place) in window.iter_mut().zip(block..) {
+            if is_bad(found, place) {
+                let mut others = media.without(addr.offset(place - block), 1).flatten();
+                if let Some(other) = others.find(|other| good(other, place)) {
+                    *found = Ok(other.to_vec());
+                }
             }
         }
     }
@@ -288,6 +299,39 @@ pub(crate) enum Content {
     Undecodable,
 }
 
+/// What a block of a zone without a header is.
+enum Seen {
+    Log(Headless),
+    Other,
+}
+
+fn look(media: &Media<'_>, key: &VolumeKey, addr: Addr, bytes: &[u8]) -> Option<Seen> {
+    let _ = media.decoded(addr, envelope::check_version(bytes, key));
+    let envelope = envelope::peek(bytes).ok()?;
+    let Ok(block) = LogBlock::decode(bytes, key, envelope.owner) else {
+        let blocks = envelope.blocks.clamp(1, PAGE_BLOCKS_MAX as u16);
+        let mut ways = media.ways(addr, blocks.into());
+        let is_whole = |b: &[u8]| envelope::open(b, key, envelope.kind, None).is_ok();
+        return ways.any(|whole| is_whole(&whole)).then_some(Seen::Other);
+    };
+    let place = u64::from(addr.block()).saturating_sub(1);
+    let first_log_sequence = block.sequence.checked_sub(place)?;
+    let fields = ZoneHeaderFields {
+        role: Role::Log,
+        sequence: envelope.owner,
+        first_log_sequence,
+        partner: None,
+    };
+    Some(Seen::Log(Headless {
+        fields,
+        first_lsn: match block.body {
+            Body::Journal { first_lsn, .. } => first_lsn,
+            Body::Footer { .. } => Lsn(u64::MAX),
+        },
+        durable: block.state.durable,
+    }))
+}
+
 /// Searches a zone without a header whole. Of log blocks those of its newest use count.
 pub(crate) fn search(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Content {
     let mut found: Option<Headless> = None;
@@ -310,46 +354,23 @@ pub(crate) fn search(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Conten
             };
             is_written |= bytes.iter().any(|byte| *byte != 0);
             let addr = Addr::new(DeviceId(0), zone, at);
-            let _ = media.decoded(addr, envelope::check_version(bytes, key));
-            let Ok(envelope) = envelope::peek(bytes) else {
-                continue;
+            let mut others = media.without(addr, 1).flatten();
+            let seen = look(media, key, addr, bytes)
+                .or_else(|| others.find_map(|block| look(media, key, addr, &block)));
+            let headless = match seen {
+                Some(Seen::Log(headless)) => headless,
+                Some(Seen::Other) => {
+                    other = true;
+                    continue;
+                }
+                None => continue,
             };
-            let Ok(block) = LogBlock::decode(bytes, key, envelope.owner) else {
-                let whole = media.read(
-                    addr,
-                    envelope.blocks.clamp(1, PAGE_BLOCKS_MAX as u16).into(),
-                );
-                other |= whole.is_ok_and(|b| envelope::open(&b, key, envelope.kind, None).is_ok());
-                continue;
-            };
-            let Some(first_log_sequence) = block.sequence.checked_sub(u64::from(at) - 1) else {
-                continue;
-            };
-            let durable = block.state.durable;
-            let fields = ZoneHeaderFields {
-                role: Role::Log,
-                sequence: envelope.owner,
-                first_log_sequence,
-                partner: None,
-            };
-            let first_lsn = match block.body {
-                Body::Journal { first_lsn, .. } => first_lsn,
-                Body::Footer { .. } => Lsn(u64::MAX),
-            };
-            let known = found.get_or_insert(Headless {
-                fields,
-                first_lsn,
-                durable,
-            });
-            if known.fields.sequence < fields.sequence {
-                *known = Headless {
-                    fields,
-                    first_lsn,
-                    durable,
-                };
+            let known = found.get_or_insert(headless);
+            if known.fields.sequence < headless.fields.sequence {
+                *known = headless;
             }
-            known.durable = known.durable.max(durable);
-            known.first_lsn = known.first_lsn.min(first_lsn);
+            known.durable = known.durable.max(headless.durable);
+            known.first_lsn = known.first_lsn.min(headless.first_lsn);
         }
         start += blocks;
     }

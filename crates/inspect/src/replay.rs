@@ -8,11 +8,12 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use persimmon_device::Buffer;
 use persimmon_format::extent::Extent;
 use persimmon_format::log::{Body, LogBlock, RECORD_HEADER_LEN, RECORD_LEN_MAX};
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, BLOCK_SIZE, Lsn, VolumeKey, ZoneId, checksum};
+use persimmon_format::{Addr, Lsn, VolumeKey, ZoneId};
 
 use crate::checkpoint::Checkpoint;
 use crate::finding::{
@@ -295,7 +296,7 @@ impl Evidence<'_> {
                 extent: Extent::Frame { addr, crcs },
                 ..
             } => self.missing(*addr, crcs.len() as u64, &|| {
-                first_bad_block(self.media, *addr, crcs)
+                bad_blocks(self.media, *addr, crcs).next()
             }),
             Op::Map {
                 extent: Extent::Packed(packed),
@@ -305,8 +306,8 @@ impl Evidence<'_> {
                 extent: Extent::Packed(packed),
                 ..
             } => self.missing(packed.addr, packed.span().into(), &|| {
-                let blocks = self.media.read(packed.addr, packed.span());
-                let good = blocks.is_ok_and(|blocks| packed.verified(&blocks).is_some());
+                let verified = |blocks: &Buffer| packed.verified(blocks).map(drop);
+                let good = self.media.read_packed(packed, verified).is_some();
                 (!good).then_some(packed.addr)
             }),
             _ => None,
@@ -353,22 +354,12 @@ impl Evidence<'_> {
     }
 }
 
-/// The first block of a frame that cannot be read or fails its checksum.
-pub(crate) fn first_bad_block(media: &Media<'_>, addr: Addr, crcs: &[u32]) -> Option<Addr> {
-    let bad = |at: u32, block: &[u8], crc: u32| {
-        (checksum::data_block(block) != crc).then(|| addr.offset(at))
-    };
-    match media.read(addr, crcs.len() as u32) {
-        Ok(buffer) => buffer
-            .chunks_exact(BLOCK_SIZE)
-            .zip(crcs)
-            .zip(0..)
-            .find_map(|((block, crc), at)| bad(at, block, *crc)),
-        Err(_) => (0..)
-            .zip(crcs)
-            .find_map(|(at, crc)| match media.read(addr.offset(at), 1) {
-                Ok(block) => bad(at, &block, *crc),
-                Err(_) => Some(addr.offset(at)),
-            }),
-    }
+/// The blocks of a frame that cannot be read, or fail their checksums wherever they can be read.
+pub(crate) fn bad_blocks(
+    media: &Media<'_>,
+    addr: Addr,
+    crcs: &[u32],
+) -> impl Iterator<Item = Addr> {
+    let blocks = media.read_frame(addr, crcs).into_iter().zip(0..);
+    blocks.filter_map(move |(block, at)| block.is_none().then(|| addr.offset(at)))
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use persimmon_device::{Geometry, ZoneState, ZonedDevice};
+use persimmon_device::{Buffer, Geometry, ZoneState, ZonedDevice};
 use persimmon_format::gate::{self, Features, FixedFields};
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
-use persimmon_format::zone_header::{PROPERTIES, QUOTA, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{PROPERTIES, QUOTA, STRIPED, VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, Lsn, VolumeKey, ZoneId};
 use serde::Serialize;
 
@@ -276,7 +276,7 @@ fn read_headers(media: &Media<'_>, progress: &mut dyn FnMut(u64, u64)) -> Vec<Op
             }
             let addr = Addr::new(DeviceId(0), zone, 0);
             let mut fixed = None;
-            let header = media.read(addr, 1).and_then(|block| {
+            let header = header_block(media, zone).and_then(|block| {
                 fixed = FixedFields::read(&block).ok();
                 ZoneHeader::decode(&block).map_err(|source| InspectError::Block { addr, source })
             });
@@ -289,10 +289,24 @@ fn read_headers(media: &Media<'_>, progress: &mut dyn FnMut(u64, u64)) -> Vec<Op
         .collect()
 }
 
+/// The first block of a zone, from wherever it is an intact header of whatever volume and version; else as it was
+/// read.
+fn header_block(media: &Media<'_>, zone: ZoneId) -> Result<Buffer> {
+    let addr = Addr::new(DeviceId(0), zone, 0);
+    let is_header = |block: &Buffer| FixedFields::read(block).is_ok();
+    match media.read(addr, 1) {
+        Ok(block) if is_header(&block) => Ok(block),
+        read => {
+            let mut others = media.without(addr, 1).flatten();
+            others.find(is_header).map_or(read, Ok)
+        }
+    }
+}
+
 /// The header of a zone.
 pub(crate) fn read_header(media: &Media<'_>, zone: ZoneId) -> Result<ZoneHeader> {
     let addr = Addr::new(DeviceId(0), zone, 0);
-    let block = media.read(addr, 1)?;
+    let block = header_block(media, zone)?;
     ZoneHeader::decode(&block).map_err(|source| InspectError::Block { addr, source })
 }
 
@@ -415,8 +429,12 @@ fn identity(
     Ok(identity)
 }
 
-/// A device with fewer zones than the volume, or others, is no copy of the whole.
+/// A device with fewer zones than the volume, or others, is no copy of the whole. Of one that is not known to be in
+/// stripe sets nothing is where addresses say.
 fn check_geometry(identity: &VolumeIdentity, geometry: &Geometry) -> Result<()> {
+    if (identity.incompatible & STRIPED != 0) != geometry.stripes.is_some() {
+        return Err(InspectError::Stripes);
+    }
     if identity.zone_count > geometry.zone_count || identity.zone_blocks != geometry.zone_blocks {
         return Err(InspectError::Geometry {
             volume_zones: identity.zone_count,

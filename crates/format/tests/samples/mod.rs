@@ -14,6 +14,7 @@ use persimmon_format::page::{HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN};
 use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind, Quota, QuotaState, Usage};
 use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
+use persimmon_format::stripe_label::StripeLabel;
 use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{REQUIRED, VolumeIdentity, ZoneHeader};
@@ -54,6 +55,16 @@ pub fn device_label() -> DeviceLabel {
             count: 0x3132,
             blocks: 0x4142,
         },
+    }
+}
+
+pub fn stripe_label() -> StripeLabel {
+    StripeLabel {
+        uuid: std::array::from_fn(|i| 0x10 + i as u8),
+        columns: 7,
+        metadata_sets: 0x1112,
+        zone_count: 0x2122,
+        zone_blocks: 0x3132,
     }
 }
 

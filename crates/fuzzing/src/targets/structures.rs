@@ -9,6 +9,7 @@ use persimmon_format::log::LogBlock;
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::packed;
 use persimmon_format::record::Op;
+use persimmon_format::stripe_label::{self, StripeLabel};
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, ZitEntry};
 use persimmon_format::zone_header::ZoneHeader;
@@ -46,7 +47,20 @@ fn sealed(kind: Kind, input: Input<'_>, owner: u64, sequence: u64) -> Vec<u8> {
     block
 }
 
+/// The label of a device in stripe sets, raw and under a good checksum, which is where that of a header is.
+fn stripe_label(bytes: &[u8]) {
+    let _ = StripeLabel::decode(bytes);
+    let mut block = block_of(bytes);
+    block[..8].copy_from_slice(&stripe_label::MAGIC);
+    block[8..12].copy_from_slice(&stripe_label::VERSION.to_le_bytes());
+    seal_header(&mut block);
+    if let Ok(label) = StripeLabel::decode(&block) {
+        assert_eq!(StripeLabel::decode(&label.encode()), Ok(label));
+    }
+}
+
 pub fn zone_header(bytes: &[u8]) {
+    stripe_label(bytes);
     let _ = ZoneHeader::decode(bytes);
     let mut input = Input::new(bytes);
     let numbers = input.bytes(24);

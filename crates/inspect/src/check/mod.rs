@@ -16,6 +16,7 @@ mod losses;
 mod owners;
 mod quota;
 mod repair;
+mod rows;
 mod sharing;
 mod stored;
 mod summaries;
@@ -49,6 +50,7 @@ use owners::{Owners, Usage};
 use quota::QuotaCheck;
 use repair::Plan;
 pub use repair::Repairs;
+use rows::Rows;
 use sharing::Sharing;
 use versions::Table;
 
@@ -84,6 +86,8 @@ pub enum Stage {
     Files,
     /// Names and link counts; counted in inodes.
     Links,
+    /// Whether the zones of stripe sets agree; counted in sets.
+    Rows,
 }
 
 impl fmt::Display for Stage {
@@ -93,6 +97,7 @@ impl fmt::Display for Stage {
             Stage::Tree => "checking metadata pages",
             Stage::Files => "checking files",
             Stage::Links => "checking names",
+            Stage::Rows => "comparing the zones of stripe sets",
         })
     }
 }
@@ -336,9 +341,15 @@ fn check_content(
     counts.snapshots = snapshots.check(&mut owners, findings);
     copies::check(inspector, findings);
     zones::check(inspector, &usage, &owners, lost, findings, &mut plan);
+    let mut rows = Rows::new(inspector);
+    let sets = inspector.zones.len() as u64;
+    rows.look_at_all(inspector, &owners, options.data, &mut |done| {
+        staged(Stage::Rows, done, sets);
+    });
     if options.data {
-        summaries::check(inspector, &owners, findings);
+        summaries::check(inspector, &owners, &mut rows, findings);
     }
+    rows.tell(&owners, findings, &mut plan);
     if lost {
         // With pages missing, what looks like an error in the rest may be right.
         return Ok(Repairs {

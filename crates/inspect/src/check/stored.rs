@@ -1,6 +1,7 @@
 //! What is stored: the extents of all versions and of the store of shared blocks, and what they have on the device. Each is looked at
 //! once, however many subvolumes show it.
 
+use persimmon_device::Buffer;
 use persimmon_format::delta::{self, block_at, is_delta};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
@@ -15,7 +16,7 @@ use super::versions::{Layers, NO_SNAPSHOTS, layer};
 use crate::finding::{
     DATA, EXTENT_OVERLAP, EXTENT_PLACE, EXTENT_SHARED, ITEM_VALUE, VERSION_OVERLAP, WHITEOUT,
 };
-use crate::replay::first_bad_block;
+use crate::replay::bad_blocks;
 
 /// An inode while the items of all versions of it go by.
 pub(crate) struct Stored {
@@ -202,12 +203,15 @@ impl Stored {
 
 fn verify_packed(context: &mut Context<'_, '_>, key: &Key, packed: &Packed, place: &str) {
     let addr = packed.addr;
-    let blocks = context.inspector.media.read(addr, packed.span());
-    let is_sound = blocks.is_ok_and(|blocks| match is_delta(key.item) {
-        true => packed.verified(&blocks).is_some_and(delta::is_sound),
-        false => packed.content(&blocks).is_some(),
-    });
-    if is_sound {
+    let is_sound = |blocks: &Buffer| {
+        let is_sound = match is_delta(key.item) {
+            true => packed.verified(blocks).is_some_and(delta::is_sound),
+            false => packed.content(blocks).is_some(),
+        };
+        is_sound.then_some(())
+    };
+    let media = &context.inspector.media;
+    if media.read_packed(packed, is_sound).is_some() {
         context.counts.data_blocks_verified += u64::from(packed.blocks);
     } else {
         context
@@ -283,10 +287,7 @@ fn frame(context: &mut Context<'_, '_>, key: &Key, addr: Addr, crcs: &[u32], pla
         context.findings.add(&EXTENT_SHARED, place, detail);
     }
     if context.options.data {
-        let mut done = 0;
-        while let Some(rest) = crcs.get(done..).filter(|rest| !rest.is_empty()) {
-            let bad = first_bad_block(&inspector.media, addr.offset(done as u32), rest);
-            let Some(bad) = bad else { break };
+        for bad in bad_blocks(&inspector.media, addr, crcs) {
             context
                 .findings
                 .add(&DATA, place, format_args!("the one at {bad}"));
@@ -295,7 +296,6 @@ fn frame(context: &mut Context<'_, '_>, key: &Key, addr: Addr, crcs: &[u32], pla
                 let block = key.item.saturating_add(at.into());
                 context.sharing.damage(block, 1, bad);
             }
-            done = at as usize + 1;
         }
         context.counts.data_blocks_verified += blocks;
         (context.progress)(context.counts.data_blocks_verified);

@@ -3,92 +3,70 @@
 //! it is known by what is left of its header.
 
 use persimmon_format::envelope::{self, Kind};
-use persimmon_format::summary::Summary;
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, FormatError, ZoneId};
+use persimmon_format::{Addr, DeviceId};
 
 use super::owners::Owners;
+use super::rows::Rows;
 use crate::finding::{DATA_SUMMARY, Findings};
+use crate::summaries::DataZone;
 use crate::volume::Inspector;
 
-/// Blocks read at once.
-const WINDOW_BLOCKS: u32 = 64;
-
-pub(crate) fn check(inspector: &Inspector<'_>, owners: &Owners, findings: &mut Findings) {
+pub(crate) fn check(
+    inspector: &Inspector<'_>,
+    owners: &Owners,
+    rows: &mut Rows<'_, '_>,
+    findings: &mut Findings,
+) {
     for (zone, _) in inspector.media.zones() {
         let Some(header) = inspector.header(zone) else {
             continue;
         };
         if header.role == Role::Data && owners.uses(zone.0 as usize) {
-            follow(inspector, owners, zone, header.sequence, findings);
+            let zone = DataZone {
+                inspector,
+                zone,
+                sequence: header.sequence,
+            };
+            follow(zone, owners, rows, findings);
         }
     }
 }
 
 fn follow(
-    inspector: &Inspector<'_>,
+    zone: DataZone<'_, '_>,
     owners: &Owners,
-    zone: ZoneId,
-    sequence: u64,
+    rows: &mut Rows<'_, '_>,
     findings: &mut Findings,
 ) {
-    let mut damaged = |addr| {
-        if !owners.has(addr) {
+    let DataZone {
+        inspector,
+        sequence,
+        ..
+    } = zone;
+    let mut damaged = |addr: Addr, block: &[u8]| {
+        let (key, at) = (&inspector.key, addr.block().into());
+        if envelope::resembles(block, key, Kind::Summary, sequence, at) && !owners.has(addr) {
             findings.add(&DATA_SUMMARY, addr, "its header says that it is one");
         }
     };
-    let last = last(inspector, zone, sequence, &mut damaged);
-    let Some((mut at, mut summary)) = last else {
+    let written = inspector.media.written(zone.zone);
+    let Some((mut at, mut summary)) = zone.last_below(written, &mut damaged) else {
         return;
     };
-    while summary.previous != 0 {
-        let addr = Addr::new(DeviceId(0), zone, summary.previous);
-        let before = inspector
-            .media
-            .read(addr, 1)
-            .map_err(|error| error.to_string())
-            .and_then(|block| {
-                let summary = Summary::decode(&block, &inspector.key, sequence, addr.block());
-                (inspector.media.decoded(addr, summary))
-                    .map_err(|error: FormatError| error.to_string())
-            });
-        match before {
-            Ok(before) => (at, summary) = (addr.block(), before),
+    loop {
+        rows.look(Addr::new(DeviceId(0), zone.zone, at), 1);
+        if summary.previous == 0 {
+            return;
+        }
+        match zone.summary(summary.previous) {
+            Ok(before) => (at, summary) = (summary.previous, before),
             Err(error) => {
+                let addr = Addr::new(DeviceId(0), zone.zone, summary.previous);
                 let detail = format!("{error}; the one at block {at} names it");
                 findings.add(&DATA_SUMMARY, addr, detail);
                 return;
             }
         }
     }
-}
-
-/// The last summary of a zone, and its block. `damaged` is told of those after it that were some.
-fn last(
-    inspector: &Inspector<'_>,
-    zone: ZoneId,
-    sequence: u64,
-    damaged: &mut dyn FnMut(Addr),
-) -> Option<(u32, Summary)> {
-    let mut end = inspector.media.written(zone);
-    while end > 1 {
-        let start = end.saturating_sub(WINDOW_BLOCKS).max(1);
-        let window = inspector
-            .media
-            .read(Addr::new(DeviceId(0), zone, start), end - start)
-            .ok()?;
-        for (index, block) in window.chunks_exact(BLOCK_SIZE).enumerate().rev() {
-            let at = start + index as u32;
-            let summary = Summary::decode(block, &inspector.key, sequence, at);
-            let addr = Addr::new(DeviceId(0), zone, at);
-            if let Ok(summary) = inspector.media.decoded(addr, summary) {
-                return Some((at, summary));
-            }
-            if envelope::resembles(block, &inspector.key, Kind::Summary, sequence, at.into()) {
-                damaged(addr);
-            }
-        }
-        end = start;
-    }
-    None
 }

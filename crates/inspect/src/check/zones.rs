@@ -35,13 +35,21 @@ pub(crate) fn check(
         let first = inspector.media.first(zone).0 as usize;
         let used = counted > PackUnits::ZERO || owners.uses(first);
         let paired = inspector.media.partner(zone).is_some();
-        if used && info.state.is_worn_out() {
+        // Of the log only a set tells that a zone has failed: of another zone it shows where blocks are missing.
+        let is_log_set = inspector.media.is_striped() && is_of_log(inspector, checkpoint, found);
+        if (used || is_log_set) && info.state.is_worn_out() {
             let rule = match info.state {
                 ZoneState::ReadOnly => &ZONE_READ_ONLY,
                 _ if paired => &ZONE_COPY,
                 _ => &ZONE_STATE,
             };
-            findings.add(rule, &place, format_args!("{:?}", info.state));
+            // What is in a set of which one zone has failed is whole, and is left as a zone that takes no writes is.
+            match info.state {
+                ZoneState::ReadOnly if inspector.media.is_striped() => {
+                    findings.add(rule, &place, "a zone of its stripe set has failed");
+                }
+                state => findings.add(rule, &place, format_args!("{state:?}")),
+            }
         }
         match found {
             // That is told already.
@@ -70,9 +78,7 @@ pub(crate) fn check(
                 let needed = first_needed(inspector, checkpoint);
                 let partner = inspector.media.partner(zone);
                 let logged = match partner.and_then(|zone| inspector.zones.get(zone.0 as usize)) {
-                    Some(ZoneUse::Header(there)) => {
-                        there.role == Role::Log && there.sequence >= needed
-                    }
+                    Some(there @ ZoneUse::Header(_)) => is_of_log(inspector, checkpoint, there),
                     _ => entry.role == Role::Log && entry.sequence >= needed,
                 };
                 if (used || logged) && paired {
@@ -152,6 +158,12 @@ fn check_header(
 fn first_needed(inspector: &Inspector<'_>, checkpoint: &Checkpoint) -> u64 {
     let start = inspector.log.zone_of(checkpoint.footer.replay.sequence);
     start.map_or(0, |zone| zone.sequence)
+}
+
+/// Whether a zone is of the log that is still needed.
+fn is_of_log(inspector: &Inspector<'_>, checkpoint: &Checkpoint, found: &ZoneUse) -> bool {
+    let needed = first_needed(inspector, checkpoint);
+    matches!(found, ZoneUse::Header(header) if header.role == Role::Log && header.sequence >= needed)
 }
 
 /// Whether the header of a log zone was there once, as the checkpoint or its blocks tell. A header

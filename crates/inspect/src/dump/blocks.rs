@@ -1,5 +1,6 @@
 //! Structures as they lie on the device: zone headers, pages, summaries, whatever a block holds.
 
+use persimmon_device::Buffer;
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::log::LogBlock;
 use persimmon_format::page::PageView;
@@ -190,7 +191,19 @@ fn header_dump(header: &ZoneHeader) -> ZoneHeaderDump {
 }
 
 pub(super) fn block(inspector: &Inspector<'_>, addr: Addr) -> Result<BlockDump> {
-    let first = inspector.media.read(addr, 1)?;
+    let read = inspector.media.read(addr, 1)?;
+    let whole = |out: &BlockDump| out.trouble.is_none();
+    let out = block_as(inspector, addr, &read);
+    if whole(&out) {
+        return Ok(out);
+    }
+    // What is wrong in one zone of a stripe set is as the others have it.
+    let others = inspector.media.without(addr, 1).flatten();
+    let mut others = others.map(|other| block_as(inspector, addr, &other));
+    Ok(others.find(whole).unwrap_or(out))
+}
+
+fn block_as(inspector: &Inspector<'_>, addr: Addr, first: &[u8]) -> BlockDump {
     let header = inspector.header(addr.zone());
     let mut out = BlockDump {
         addr: addr.to_string(),
@@ -206,17 +219,17 @@ pub(super) fn block(inspector: &Inspector<'_>, addr: Addr) -> Result<BlockDump> 
         bytes: None,
     };
     if first.starts_with(&zone_header::MAGIC) {
-        match ZoneHeader::decode(&first) {
+        match ZoneHeader::decode(first) {
             Ok(header) => out.zone_header = Some(header_dump(&header)),
             Err(error) => out.trouble = Some(error.to_string()),
         }
-    } else if let Err(error) = enveloped(inspector, addr, &first, &mut out) {
+    } else if let Err(error) = enveloped(inspector, addr, first, &mut out) {
         out.trouble = Some(error.to_string());
     }
     if out.trouble.is_some() {
         out.bytes = Some(first.chunks(32).map(hex).collect());
     }
-    Ok(out)
+    out
 }
 
 fn enveloped(
@@ -227,9 +240,13 @@ fn enveloped(
 ) -> Result<()> {
     let wrong = |source| InspectError::Block { addr, source };
     let fields = envelope::peek(first).map_err(wrong)?;
-    let whole = inspector.media.read(addr, fields.blocks.into())?;
-    let (fields, payload) =
-        envelope::open(&whole, &inspector.key, fields.kind, None).map_err(wrong)?;
+    let (fields, payload) = inspector
+        .media
+        .read_good(addr, fields.blocks.into(), |whole| {
+            let opened = envelope::open(whole, &inspector.key, fields.kind, None);
+            let (fields, payload) = opened.map_err(wrong)?;
+            Ok((fields, payload.to_vec()))
+        })?;
     out.envelope = Some(EnvelopeDump {
         kind: fields.kind.name(),
         blocks: fields.blocks,
@@ -250,11 +267,11 @@ fn enveloped(
             out.page = Some(page_dump(inspector, entry, PageId(fields.owner))?);
         }
         Kind::MatChunk => {
-            let entries = MatEntry::decode_chunk(payload).map_err(wrong)?;
+            let entries = MatEntry::decode_chunk(&payload).map_err(wrong)?;
             out.mat = Some(mat_rows(&entries, fields.owner));
         }
         Kind::ZitChunk => {
-            let entries = ZitEntry::decode_chunk(payload).map_err(wrong)?;
+            let entries = ZitEntry::decode_chunk(&payload).map_err(wrong)?;
             out.zit = Some(zit_rows(&entries, fields.owner));
         }
         Kind::Summary => {
@@ -303,12 +320,9 @@ pub(super) fn summaries(inspector: &Inspector<'_>, zone: ZoneId) -> Result<Vec<S
     let mut found = Vec::new();
     for block in 1..inspector.media.written(zone) {
         let addr = Addr::new(DeviceId(0), zone, block);
-        let Ok(bytes) = inspector.media.read(addr, 1) else {
-            continue;
-        };
-        if let Ok(summary) = summary(inspector, addr, &bytes, header.sequence) {
-            found.push(summary);
-        }
+        let mut ways = inspector.media.ways(addr, 1);
+        let is = |bytes: Buffer| summary(inspector, addr, &bytes, header.sequence).ok();
+        found.extend(ways.find_map(is));
     }
     Ok(found)
 }

@@ -12,7 +12,7 @@ use persimmon_format::inode::{Inode, ROOT, SHARED};
 use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
-use persimmon_format::{Addr, Ino, Key, KeyKind, SubvolumeId, VersionId, ZoneId, checksum, shown};
+use persimmon_format::{Addr, Ino, Key, KeyKind, SubvolumeId, VersionId, ZoneId, shown};
 
 use super::forest::{Instead, LostRange};
 use super::names::{Entry, Node, Nodes, Placement};
@@ -424,18 +424,7 @@ impl<'d> Content<'_, 'd> {
     /// Reads blocks of file data; those that cannot be read or fail their checksum are left out.
     #[must_use]
     pub fn read(&self, addr: Addr, crcs: &[u32]) -> Vec<Option<Buffer>> {
-        let media = &self.rebuilt.inspector.media;
-        let good = |block: Buffer, crc: u32| (checksum::data_block(&block) == crc).then_some(block);
-        if let Ok(buffer) = media.read(addr, crcs.len() as u32) {
-            let blocks = crcs.iter().enumerate();
-            return blocks
-                .map(|(at, crc)| good(buffer.slice(at..at + 1), *crc))
-                .collect();
-        }
-        (0..)
-            .zip(crcs)
-            .map(|(at, crc)| good(media.read(addr.offset(at), 1).ok()?, *crc))
-            .collect()
+        self.rebuilt.inspector.media.read_frame(addr, crcs)
     }
 
     /// Whether what the tree has in a zone may not be there any more: changes are lost, and the zone was taken into use after
@@ -460,8 +449,7 @@ impl<'d> Content<'_, 'd> {
             .is_none_or(|(frame, _)| *frame != packed.whole())
         {
             let media = &self.rebuilt.inspector.media;
-            let blocks = media.read(packed.addr, packed.span()).ok();
-            let content = blocks.and_then(|blocks| packed.frame_content(&blocks));
+            let content = media.read_packed(packed, |blocks| packed.frame_content(blocks));
             *last = Some((packed.whole(), content));
         }
         let (_, content) = last.as_ref()?;

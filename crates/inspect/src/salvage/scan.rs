@@ -163,7 +163,7 @@ impl Scan {
                 let addr = Addr::new(DeviceId(0), zone, at + inside);
                 let bytes = window.get(inside as usize * BLOCK_SIZE..).unwrap_or(&[]);
                 let taken = match self.take(inspector, addr, bytes, order) {
-                    0 if copy > 0 => self.take_singly(inspector, addr, order),
+                    0 if copy > 0 || media.is_striped() => self.take_singly(inspector, addr, order),
                     taken => taken,
                 };
                 inside += taken.max(1);
@@ -187,23 +187,23 @@ impl Scan {
         }
     }
 
-    /// What begins at a place, in its zone or in the other one of a pair.
+    /// What begins at a place, in its zone, in the other one of a pair, or as the others of a stripe set
+    /// have it.
     fn take_singly(&mut self, inspector: &Inspector<'_>, addr: Addr, order: &mut Order) -> u32 {
         let media = &inspector.media;
-        for place in std::iter::once(addr).chain(media.copy_of(addr)) {
-            let Ok(first) = media.read(place, 1) else {
-                continue;
-            };
-            let _ = media.decoded(place, envelope::check_version(&first, &inspector.key));
+        for first in media.ways(addr, 1) {
+            let _ = media.decoded(addr, envelope::check_version(&first, &inspector.key));
             let Ok(fields) = envelope::peek(&first) else {
                 continue;
             };
             let blocks = u32::from(fields.blocks).clamp(1, PAGE_BLOCKS_MAX as u32);
-            if let Ok(bytes) = media.read(place, blocks) {
+            let mut ways = media.ways(addr, blocks);
+            let taken = ways.find_map(|bytes| {
                 let taken = self.take(inspector, addr, &bytes, order);
-                if taken > 0 {
-                    return taken;
-                }
+                (taken > 0).then_some(taken)
+            });
+            if let Some(taken) = taken {
+                return taken;
             }
         }
         0

@@ -23,10 +23,8 @@ use persimmon_format::{Addr, DeviceId, Ino, Key, ZoneId};
 use super::Rebuilt;
 use super::content::Content;
 use super::forest::{Instead, LostRange};
+use crate::summaries::DataZone;
 use crate::volume::Inspector;
-
-/// Blocks read at once.
-const WINDOW_BLOCKS: u32 = 64;
 
 /// A block of a file that the tree does not know of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +87,12 @@ pub(crate) fn read(
             continue;
         }
         let cut = blocks_at_cut(inspector, zone, header.sequence);
-        each(inspector, zone, header.sequence, &mut |entry| {
+        let of_zone = DataZone {
+            inspector,
+            zone,
+            sequence: header.sequence,
+        };
+        each(of_zone, &mut |entry| {
             let Written { ino, block, extent } = entry;
             let place = extent.addr().map_or(0, Addr::block);
             let later = log_lost && place >= cut;
@@ -201,29 +204,21 @@ fn blocks_at_cut(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64) -> u32 
 }
 
 /// Hands on each block in each intact summary of a zone, the last summary first.
-fn each(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64, visit: &mut dyn FnMut(Written)) {
-    let mut end = inspector.media.written(zone);
+fn each(zone: DataZone<'_, '_>, visit: &mut dyn FnMut(Written)) {
+    let mut end = zone.inspector.media.written(zone.zone);
+    let mut named = None;
     while end > 1 {
-        let start = end.saturating_sub(WINDOW_BLOCKS).max(1);
-        let found = window(inspector, zone, start..end)
-            .into_iter()
-            .rev()
-            .find_map(|(at, block)| {
-                let summary = Summary::decode(&block?, &inspector.key, sequence, at);
-                let addr = Addr::new(DeviceId(0), zone, at);
-                Some((at, inspector.media.decoded(addr, summary).ok()?))
-            });
-        match found {
-            Some((at, summary)) => {
-                blocks_of(&summary, zone, visit);
-                // The one before it is looked at next; is it damaged, what is before that.
-                end = match summary.previous {
-                    0 => return,
-                    previous => (previous + 1).min(at),
-                };
-            }
-            None => end = start,
+        // The one that was named is looked at next; is it damaged, what is before that.
+        let next = named.and_then(|at| Some((at, zone.summary(at).ok()?)));
+        let Some((at, summary)) = next.or_else(|| zone.last_below(end, &mut |_, _| {})) else {
+            return;
+        };
+        blocks_of(&summary, zone.zone, visit);
+        if summary.previous == 0 {
+            return;
         }
+        named = Some(summary.previous).filter(|previous| *previous < at);
+        end = summary.previous.min(at);
     }
 }
 
@@ -249,27 +244,5 @@ fn blocks_of(summary: &Summary, zone: ZoneId, visit: &mut dyn FnMut(Written)) {
                 extent: Extent::Packed(whole.part(at, 1)),
             });
         }
-    }
-}
-
-type Block = Option<persimmon_device::Buffer>;
-
-fn window(
-    inspector: &Inspector<'_>,
-    zone: ZoneId,
-    range: std::ops::Range<u32>,
-) -> Vec<(u32, Block)> {
-    let addr = |block| Addr::new(DeviceId(0), zone, block);
-    match inspector.media.read(addr(range.start), range.len() as u32) {
-        Ok(buffer) => range
-            .clone()
-            .map(|at| {
-                let index = (at - range.start) as usize;
-                (at, Some(buffer.slice(index..index + 1)))
-            })
-            .collect(),
-        Err(_) => range
-            .map(|at| (at, inspector.media.read(addr(at), 1).ok()))
-            .collect(),
     }
 }

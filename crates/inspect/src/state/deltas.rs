@@ -1,11 +1,12 @@
 //! Deltas: what records do to them, and the block that each is of.
 
+use persimmon_device::Buffer;
 use persimmon_format::delta::place_of;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{FLAG_DELTAS, SHARED};
 use persimmon_format::packed;
 use persimmon_format::record::Op;
-use persimmon_format::{Addr, BLOCK_SIZE, Key, checksum};
+use persimmon_format::{BLOCK_SIZE, Key};
 
 use super::{At, Grown, Result, State};
 
@@ -63,14 +64,13 @@ impl State<'_, '_> {
     }
 
     fn content(&self, part: &Extent) -> Option<Vec<u8>> {
-        let read = |addr: Addr, blocks: u32| self.inspector.media.read(addr, blocks).ok();
+        let media = &self.inspector.media;
         let content = match part {
             Extent::Frame { addr, crcs } => {
-                let block = read(*addr, 1)?;
-                let is_sound = crcs.first() == Some(&checksum::data_block(&block));
-                is_sound.then(|| block.to_vec())
+                let blocks = media.read_frame(*addr, crcs.get(..1)?);
+                Some(blocks.first()?.as_ref()?.to_vec())
             }
-            Extent::Packed(packed) => packed.content(&read(packed.addr, packed.span())?),
+            Extent::Packed(packed) => media.read_packed(packed, |blocks| packed.content(blocks)),
             _ => None,
         };
         content.filter(|content| content.len() == BLOCK_SIZE)
@@ -81,8 +81,8 @@ impl State<'_, '_> {
         match delta {
             Extent::Compressed(bytes) => Some(bytes.clone()),
             Extent::Packed(packed) => {
-                let blocks = self.inspector.media.read(packed.addr, packed.span()).ok()?;
-                packed.verified(&blocks).map(<[u8]>::to_vec)
+                let bytes = |blocks: &Buffer| Some(packed.verified(blocks)?.to_vec());
+                self.inspector.media.read_packed(packed, bytes)
             }
             _ => None,
         }

@@ -68,11 +68,11 @@ pub fn config() -> SimConfig {
     SimConfig::new(64, 512).fast()
 }
 
-pub fn format(device: &Arc<SimDevice>, label: &str) {
+pub fn format<D: ZonedDevice + 'static>(device: &Arc<D>, label: &str) {
     format_with(device, label, 1);
 }
 
-fn format_with(device: &Arc<SimDevice>, label: &str, copies: u32) {
+fn format_with<D: ZonedDevice + 'static>(device: &Arc<D>, label: &str, copies: u32) {
     let seed = label.bytes().next().unwrap_or(0);
     let options = FormatOptions {
         uuid: [seed; 16],
@@ -84,7 +84,7 @@ fn format_with(device: &Arc<SimDevice>, label: &str, copies: u32) {
     Volume::format(Arc::clone(device) as _, &options).unwrap();
 }
 
-pub fn mount(device: &Arc<SimDevice>) -> Vfs {
+pub fn mount<D: ZonedDevice + 'static>(device: &Arc<D>) -> Vfs {
     let options = persimmon_engine::Options {
         deltas: Deltas::Always,
         ..persimmon_engine::Options::default()
@@ -119,8 +119,13 @@ impl Fs {
 
     /// What a crash left, mounted again.
     pub fn again(device: Arc<SimDevice>, seed: u64) -> Fs {
+        Fs::over(mount(&device), device, seed)
+    }
+
+    /// What is mounted on the device, or on something that is made of it.
+    pub fn over(vfs: Vfs, device: Arc<SimDevice>, seed: u64) -> Fs {
         Fs {
-            vfs: mount(&device),
+            vfs,
             device,
             random: seed | 1,
             compresses: true,
@@ -452,7 +457,7 @@ pub fn recovered_if_any(broken: &SimDevice) -> Option<(Vfs, Recovered, Vec<Loss>
 
 /// The same of the snapshot with this name, if there is a name.
 pub fn recovered_of(
-    broken: &SimDevice,
+    broken: &dyn ZonedDevice,
     snapshot: Option<&str>,
 ) -> Option<(Vfs, Recovered, Vec<Loss>)> {
     let rebuilt = match rebuild(broken, &mut |_, _, _| {}) {
