@@ -42,6 +42,8 @@ fn what_is_wrong_with_a_volume_has_a_number() {
             copies,
             force: 0,
             compression: std::ptr::null(),
+            data_copies: 0,
+            data_parity: 0,
         };
         let errno = unsafe { persimmon_create(text(&path).as_ptr(), &options) };
         (errno, message())

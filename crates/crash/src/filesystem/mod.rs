@@ -79,9 +79,6 @@ impl System for Filesystem {
 
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
         // Nothing but Persimmon, power cuts and failing zones has been at the device.
-        if stripes::of_seed(device.config().seed).is_some() {
-            return Ok(());
-        }
         inspect(&*stripes::on(device, false)?, &excuses(device))
     }
 }
