@@ -121,15 +121,6 @@ fn any_zone_may_be_lost() {
             volume.write(ino, 0, &content(ino, 50_000), NOW).unwrap();
             volume.sync_file(ino).unwrap();
             rest(&volume);
-            if std::env::var("DBG").is_ok() {
-                for z in volume
-                    .zones()
-                    .iter()
-                    .filter(|z| z.entry.role.name() != "free")
-                {
-                    eprintln!("{:?}", z);
-                }
-            }
             drop(volume);
             // What was in its set is elsewhere by now: another zone of it may go.
             let neighbour = ZoneId(lost ^ 1);

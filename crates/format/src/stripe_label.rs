@@ -58,10 +58,16 @@ impl StripeLabel {
         if !(1..=COLUMNS_MAX).contains(&columns) {
             return Err(r.bad("columns", columns.into()));
         }
+        let uuid = r.array()?;
+        let metadata_sets = r.u32()?;
+        if columns > 1 && metadata_sets == 0 {
+            // The log is written block by block, and a row of them has several.
+            return Err(r.bad("metadata sets", metadata_sets.into()));
+        }
         Ok(StripeLabel {
             columns,
-            uuid: r.array()?,
-            metadata_sets: r.u32()?,
+            uuid,
+            metadata_sets,
             zone_count: r.u32()?,
             zone_blocks: r.u32()?,
         })

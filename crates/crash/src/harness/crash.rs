@@ -156,7 +156,10 @@ impl<S: System> Run<'_, S> {
         if self.plan.failing_percent > 0 && self.chance(self.plan.failing_percent) {
             self.fail_in_recovery(device)?;
         }
-        let has_copies = self.plan.copies > 1 || stripes::of_seed(self.plan.seed).is_some();
+        let config = device.config();
+        let ends_are_known = config.geometry.write_pointer_is_proof && !config.tears_blocks;
+        let has_copies =
+            self.plan.copies > 1 || (stripes::of_seed(self.plan.seed).is_some() && ends_are_known);
         if has_copies && self.plan.rotten_percent > 0 {
             self.let_rot(device);
             checked &= !self.rotten;

@@ -405,9 +405,13 @@ impl Plan {
                     (fault.kind, fault.times) = (*kind, Some(1));
                 }
             }
-            // Where write pointers prove nothing, what a crash left once stays so until a scrub.
+        }
+        // What a crash tore in one zone, or left in one alone where write pointers do not tell, is written anew after the next mount. A
+        // zone that fails or rots before that is one too many.
+        if self.zone_failure.is_some() || rng.random_ratio(1, 2) {
             geometry.write_pointer_is_proof = true;
             geometry.conventional_zones = 0;
+            self.config.tears_blocks = false;
         }
     }
 
