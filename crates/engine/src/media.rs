@@ -127,18 +127,40 @@ impl Media {
         let copy = partner.map(|partner| Addr::new(addr.device(), partner, addr.block()));
         let copy = copy.into_iter();
         let copy = copy.map(move |copy| self.read_one(copy, blocks));
-        // A longer read is not one command, and is tried in parts by who can.
-        let is_one = blocks <= self.geometry().max_transfer_blocks;
-        let without = (0..).take_while(move |_| is_one).map_while(move |attempt| {
-            let read = self
-                .device
-                .read_without(addr.zone(), addr.block(), blocks, attempt)?;
-            add(&self.counters.read_commands, 1);
-            let bytes = u64::from(blocks) * BLOCK_SIZE as u64;
-            add(&self.counters.read_bytes, bytes);
-            Some(read.map_err(Error::from))
-        });
+        let without = (0..).map_while(move |attempt| self.read_without(addr, blocks, attempt));
         copy.chain(without)
+    }
+
+    /// Reads blocks as if one zone of their stripe set had something wrong, in as many commands as the device needs: each but the last
+    /// is of whole rows, so that `attempt` means the same zone in all of them. Nothing where there is no such zone.
+    fn read_without(&self, addr: Addr, blocks: u32, attempt: u32) -> Option<Result<Buffer>> {
+        let bytes = u64::from(blocks) * BLOCK_SIZE as u64;
+        let limit = self.geometry().max_transfer_blocks;
+        let mut whole = BufferMut::with_capacity(blocks as usize);
+        let mut done = 0;
+        while done < blocks {
+            let part = (blocks - done).min(limit);
+            let block = addr.block() + done;
+            let read = self.device.read_without(addr.zone(), block, part, attempt);
+            let read = match read {
+                // The rest has nothing in that zone.
+                None if done > 0 => self.device.read(addr.zone(), block, part),
+                None => return None,
+                Some(read) => read,
+            };
+            add(&self.counters.read_commands, 1);
+            match read {
+                Ok(buffer) if part == blocks => {
+                    add(&self.counters.read_bytes, bytes);
+                    return Some(Ok(buffer));
+                }
+                Ok(buffer) => drop(whole.extend(&buffer)),
+                Err(error) => return Some(Err(error.into())),
+            }
+            done += part;
+        }
+        add(&self.counters.read_bytes, bytes);
+        Some(Ok(whole.freeze()))
     }
 
     /// Whether blocks could be read in spite of any one zone of their stripe set that is lost.
