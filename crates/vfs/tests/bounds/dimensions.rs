@@ -13,6 +13,9 @@ const NONE: Handle = Handle::NONE;
 const COMPRESS: InodeFlags = InodeFlags {
     compress: true,
     no_compress: false,
+    append_only: false,
+    immutable: false,
+    no_dump: false,
 };
 
 macro_rules! requests {
