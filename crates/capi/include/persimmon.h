@@ -28,6 +28,12 @@
 // Have it read as zeros, with space set aside; the size grows with it.
 #define PERSIMMON_ALLOCATE_ZERO 3
 
+// Take it out: what is behind follows what is before. Whole blocks of 4096 bytes, which end before the file does.
+#define PERSIMMON_ALLOCATE_COLLAPSE 4
+
+// Put it in, as a hole: what is there moves behind it. Whole blocks of 4096 bytes, which begin before the file ends.
+#define PERSIMMON_ALLOCATE_INSERT 5
+
 // Something failed that no call will tell, such as a write of the background.
 #define PERSIMMON_LOG_ERROR 1
 
@@ -696,6 +702,13 @@ int persimmon_sync(const struct persimmon_fs *fs);
 // # Safety
 // `fs` is a handle.
 int persimmon_checkpoint(const struct persimmon_fs *fs);
+
+// Frees the zones in which nothing is live and has the device reset them: an image gives their space back to its host.
+// `bytes` tells how many bytes of zones became free.
+//
+// # Safety
+// `fs` is a handle; `bytes` a place for the answer.
+int persimmon_trim(const struct persimmon_fs *fs, uint64_t *bytes);
 
 // Counters since the volume was opened.
 //

@@ -43,9 +43,9 @@ pub fn change(file: &File, offset: u64, length: u64, inserts: bool) -> io::Resul
 #[allow(unsafe_code)]
 fn ask(file: &File, offset: u64, length: u64, mode: i32) -> rustix::io::Result<()> {
     let mut message: Message = [0; 24];
-    message[..8].copy_from_slice(&offset.to_ne_bytes());
-    message[8..16].copy_from_slice(&length.to_ne_bytes());
-    message[16..20].copy_from_slice(&mode.to_ne_bytes());
+    message[..8].copy_from_slice(&protocol::offset(offset));
+    message[8..16].copy_from_slice(&protocol::offset(length));
+    message[16..20].copy_from_slice(&protocol::flags(mode.cast_unsigned()));
     // SAFETY: the kernel reads as many bytes as the opcode says, those of the message.
     unsafe { ioctl(file, Setter::<CHANGE, Message>::new(message)) }
 }
@@ -78,7 +78,7 @@ mod tests {
         let message = |mode: i32| {
             let mut message = [0; 24];
             message[8] = 1;
-            message[16..20].copy_from_slice(&mode.to_ne_bytes());
+            message[16..20].copy_from_slice(&protocol::flags(mode.cast_unsigned()));
             message
         };
         let parsed = parse(&message(libc::FALLOC_FL_COLLAPSE_RANGE));

@@ -14,6 +14,9 @@ const COMPRESS: InodeFlags = InodeFlags {
     compress: true,
     no_compress: false,
     inherits_project: false,
+    append_only: false,
+    immutable: false,
+    no_dump: false,
 };
 
 macro_rules! requests {
