@@ -314,6 +314,18 @@ impl Place {
         }
     }
 
+    /// The same; none of one that was deleted since it was listed.
+    fn space_if_there(&self, row: &Row) -> Result<Option<u64>> {
+        let space = self.space(row);
+        if space.is_err() {
+            let is_it = |left: &Row| (left.id, left.time()) == (row.id, row.time());
+            if !self.rows()?.iter().any(is_it) {
+                return Ok(None);
+            }
+        }
+        space.map(Some)
+    }
+
     fn take(&self, name: &OsStr, writable: bool) -> Result<()> {
         check_name(name)?;
         match self {
@@ -436,17 +448,21 @@ impl List {
         rows.sort_by(|a, b| (a.time(), a.name.bytes()).cmp(&(b.time(), b.name.bytes())));
         let mut listed = Vec::new();
         for row in &rows {
-            listed.push(Listed {
-                name: &row.name,
-                taken: instant(row.time()),
-                writable: row.writable,
-                own_bytes: place.space(row)?,
-            });
+            if let Some(own_bytes) = place.space_if_there(row)? {
+                let one = Listed {
+                    name: &row.name,
+                    taken: instant(row.time()),
+                    writable: row.writable,
+                    own_bytes,
+                };
+                listed.push((row, one));
+            }
         }
         if self.json {
+            let listed: Vec<&Listed<'_>> = listed.iter().map(|(_, listed)| listed).collect();
             output::json(&listed)?;
         } else {
-            let cells = rows.iter().zip(&listed).map(|(row, listed)| {
+            let cells = listed.iter().map(|(row, listed)| {
                 vec![
                     listed.name.to_string(),
                     date(row.time()),

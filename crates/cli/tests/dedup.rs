@@ -220,3 +220,36 @@ fn what_makes_no_sense_is_refused() {
     );
     assert!(Path::new(&image).exists());
 }
+
+/// Files of a read-only snapshot give their blocks, and are passed over where there is nobody to give them to.
+#[test]
+fn snapshots_share_with_what_was_written_since() {
+    let place = Place::in_memory();
+    let image = place.dir().join("img");
+    Filesystem::create(&image, &Create::sized(64 << 20)).unwrap();
+    let filesystem = open(&place);
+    let content = noise(3, 300 * BLOCK);
+    filesystem.write("/one", &content).unwrap();
+    filesystem.write("/twin", &content).unwrap();
+    filesystem.take_snapshot("then", false).unwrap();
+    filesystem.remove_file("/one").unwrap();
+    filesystem.remove_file("/twin").unwrap();
+    filesystem.write("/again", &content).unwrap();
+    filesystem.close().unwrap();
+    assert_eq!(stored_blocks(&place), 900);
+
+    let named = ["dedup", "img", "/", "/.snapshots/then", "--json"];
+    let done = json(&place, &named);
+    assert_eq!(done["complete"], true, "{done}");
+    // Neither of the snapshot's files can get blocks of the other.
+    assert_eq!(stored_blocks(&place), 600);
+    let filesystem = open(&place);
+    for path in ["/again", "/.snapshots/then/one", "/.snapshots/then/twin"] {
+        assert!(filesystem.read(path).unwrap() == content, "{path}");
+    }
+    filesystem.close().unwrap();
+    is_sound(&place);
+    // Only those of the snapshot.
+    let done = json(&place, &["dedup", "img", "/.snapshots/then", "--json"]);
+    assert_eq!(done["complete"], true, "{done}");
+}

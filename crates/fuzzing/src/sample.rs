@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use persimmon_device::{Buffer, BufferMut, ZonedDevice};
-use persimmon_engine::{FormatOptions, Task, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, FormatOptions, Task, Volume};
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
@@ -19,6 +19,8 @@ use persimmon_format::{
 };
 use persimmon_sim::{SimConfig, SimDevice, Snapshot};
 use persimmon_vfs::{Allocate, Caller, Clock, Handle, OpenFlags, ROOT, Vfs, WriteFlags, XattrMode};
+
+use crate::input::Input;
 
 const UUID: [u8; 16] = *b"a fuzzed volume.";
 const SECRET: [u8; 32] = [0x77; 32];
@@ -87,13 +89,28 @@ impl Sample {
     /// On a device whose write pointers are proof.
     pub fn proving() -> &'static Sample {
         static SAMPLE: OnceLock<Sample> = OnceLock::new();
-        SAMPLE.get_or_init(|| make(SimConfig::new(ZONES, ZONE_BLOCKS)))
+        SAMPLE.get_or_init(|| make(SimConfig::new(ZONES, ZONE_BLOCKS), false))
     }
 
     /// On an image file of a host, where checksums decide.
     pub fn on_host() -> &'static Sample {
         static SAMPLE: OnceLock<Sample> = OnceLock::new();
-        SAMPLE.get_or_init(|| make(SimConfig::new(ZONES, ZONE_BLOCKS).host_file()))
+        SAMPLE.get_or_init(|| make(SimConfig::new(ZONES, ZONE_BLOCKS).host_file(), false))
+    }
+
+    /// With snapshots, one of which is deleted, and blocks that files share.
+    pub fn versioned() -> &'static Sample {
+        static SAMPLE: OnceLock<Sample> = OnceLock::new();
+        SAMPLE.get_or_init(|| make(SimConfig::new(ZONES, ZONE_BLOCKS).host_file(), true))
+    }
+
+    /// One of them all.
+    pub fn any(input: &mut Input<'_>) -> &'static Sample {
+        match input.u8() % 3 {
+            0 => Sample::proving(),
+            1 => Sample::on_host(),
+            _ => Sample::versioned(),
+        }
     }
 
     /// A copy to damage.
@@ -158,7 +175,7 @@ pub fn buffer(bytes: &[u8]) -> Buffer {
     buffer.freeze()
 }
 
-fn make(config: SimConfig) -> Sample {
+fn make(config: SimConfig, is_versioned: bool) -> Sample {
     let device = Arc::new(SimDevice::new(config));
     let options = FormatOptions {
         uuid: UUID,
@@ -169,7 +186,7 @@ fn make(config: SimConfig) -> Sample {
     Volume::format(device.clone(), &options).unwrap();
     let (volume, _) = Volume::open(device.clone(), Default::default()).unwrap();
     let vfs = Vfs::new(Arc::new(volume), Arc::new(Still), Default::default());
-    populate(&vfs);
+    populate(&vfs, is_versioned);
     let inos = inos(&vfs);
     let packed = packed(&vfs);
     // Not closed: the log ends in records.
@@ -229,7 +246,20 @@ fn write_text(vfs: &Vfs, ino: Ino, at: u64, len: usize) {
         .unwrap();
 }
 
-fn populate(vfs: &Vfs) {
+/// The beginning of a file becomes that of another one, too.
+fn clone(vfs: &Vfs, from: Ino, to: Ino) {
+    let range = CloneRange {
+        from,
+        from_offset: 0,
+        to,
+        to_offset: 0,
+        len: 4 * 4096,
+        when: CloneWhen::Always,
+    };
+    vfs.volume().clone_range(&range, Still.now()).unwrap();
+}
+
+fn populate(vfs: &Vfs, is_versioned: bool) {
     let root = Caller::root();
     let dir = vfs.mkdir(&root, ROOT, b"many", 0o755).unwrap().ino;
     // Enough of them for a tree of two levels.
@@ -281,6 +311,16 @@ fn populate(vfs: &Vfs) {
     write_text(vfs, frames[1], 5 * 4096, 4096);
     vfs.volume().step(Task::WriteBack).unwrap();
     vfs.volume().step(Task::Clean).unwrap();
+    if is_versioned {
+        vfs.take_snapshot(b"one", true).unwrap();
+        write_text(vfs, frames[0], 2 * 4096, 9000);
+        vfs.unlink(dir, b"file number 7").unwrap();
+        let gone = vfs.take_snapshot(b"gone", true).unwrap();
+        write_quarter(vfs, packed, 3);
+        vfs.volume().snapshots().delete(gone).unwrap();
+        vfs.volume().step(Task::Settle).unwrap();
+        clone(vfs, frames[0], sparse);
+    }
     vfs.volume().step(Task::Checkpoint).unwrap();
     // And a journal after it: every kind of operation.
     let late = add(vfs, ROOT, "late", 20_000);
@@ -296,6 +336,13 @@ fn populate(vfs: &Vfs) {
     write_text(vfs, frames[1], 8 * 4096, 30_000);
     sync(vfs, frames[1]);
     vfs.unlink(dir, b"file number 5").unwrap();
+    if is_versioned {
+        vfs.take_snapshot(b"late", false).unwrap();
+        write_text(vfs, frames[1], 3 * 4096, 4096);
+        sync(vfs, frames[1]);
+        vfs.volume().step(Task::Settle).unwrap();
+        clone(vfs, frames[1], sparse);
+    }
     let open = add(vfs, ROOT, "orphan", 10_000);
     let handle = vfs.open(open, OpenFlags::default()).unwrap();
     vfs.unlink(ROOT, b"orphan").unwrap();

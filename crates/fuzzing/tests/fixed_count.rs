@@ -51,4 +51,5 @@ targets!(
     container,
     journal,
     volume,
+    stream,
 );

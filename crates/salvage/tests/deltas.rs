@@ -9,12 +9,10 @@ use std::sync::Arc;
 use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, PageId, ZoneId};
-use persimmon_inspect::Inspector;
-use persimmon_inspect::dump::{Dump, Target, dump};
+use persimmon_format::{Addr, Ino, Key, KeyKind};
 use persimmon_salvage::Loss;
 use persimmon_sim::SimDevice;
-use support::{Fs, Tree, assert_log_alone_lost, recovered, tree};
+use support::{Fs, Tree, assert_log_alone_lost, leaves, recovered, tree};
 
 const BLOCK: u64 = 4096;
 
@@ -75,34 +73,13 @@ fn assert_ranges_told(truth: &Tree, copy: &Tree, losses: &[Loss]) {
     }
 }
 
-fn address(text: &str) -> Addr {
-    let parts: Vec<u32> = text.split(':').map(|part| part.parse().unwrap()).collect();
-    Addr::new(DeviceId(0), ZoneId(parts[1]), parts[2])
-}
-
 /// Where the leaves are that have deltas.
 fn leaves_with_deltas(device: &SimDevice) -> Vec<Addr> {
-    let inspector = Inspector::open(device).unwrap();
-    let Dump::Mat(rows) = dump(&inspector, &Target::Mat).unwrap() else {
-        panic!("no table")
-    };
-    let mut leaves = Vec::new();
-    for row in rows {
-        let page = dump(&inspector, &Target::Page(PageId(row.page))).unwrap();
-        let Dump::Page(page) = page else {
-            panic!("no page")
-        };
-        let has_one = |ino: u64, item: u64| ino > 2 && is_delta(item) && item < u64::MAX / 4;
-        if page.level == 0
-            && page
-                .items
-                .iter()
-                .any(|i| i.kind == "extent" && has_one(i.ino, i.item))
-        {
-            leaves.push(address(&row.addr));
-        }
-    }
-    leaves
+    let has_one = |ino: u64, item: u64| ino > 2 && is_delta(item) && item < u64::MAX / 4;
+    leaves(device, |page| {
+        let mut items = page.items.iter();
+        items.any(|item| item.kind == "extent" && has_one(item.ino, item.item))
+    })
 }
 
 #[test]

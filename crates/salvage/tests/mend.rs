@@ -10,14 +10,14 @@ use std::sync::Arc;
 use persimmon_engine::{Options, Task, Volume};
 use persimmon_format::inode::Timestamp;
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, DeviceId, ZoneId};
+use persimmon_format::{Addr, DeviceId};
 use persimmon_inspect::dump::{Dump, FooterDump, Target, dump};
 use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{CheckOptions, Inspector, Report, check};
 use persimmon_salvage::{Loss, Lost, mend};
 use persimmon_sim::SimDevice;
 use persimmon_vfs::{Handle, SetAttr};
-use support::{Fs, Tree, assert_log_alone_lost, assert_told, mount, recovered, tree};
+use support::{Fs, Tree, addr, assert_log_alone_lost, assert_told, mount, recovered, tree};
 
 fn look(device: &SimDevice) -> Option<Report> {
     let options = CheckOptions {
@@ -89,11 +89,6 @@ fn journal_since_the_last_footer(device: &SimDevice) -> Vec<Addr> {
     let mut last = log.blocks.rsplit(|block| block.kind == "footer");
     let last = last.next().unwrap().iter();
     last.map(|block| addr(&block.addr)).collect()
-}
-
-fn addr(text: &str) -> Addr {
-    let parts: Vec<u32> = text.split(':').map(|part| part.parse().unwrap()).collect();
-    Addr::new(DeviceId(0), ZoneId(parts[1]), parts[2])
 }
 
 fn live(list: &[String]) -> Addr {

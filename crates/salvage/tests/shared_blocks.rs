@@ -7,14 +7,13 @@ mod support;
 use std::sync::Arc;
 
 use persimmon_engine::{Options, Task, Volume};
+use persimmon_format::Addr;
 use persimmon_format::inode::{SHARED, Timestamp};
-use persimmon_format::{Addr, DeviceId, PageId, ZoneId};
-use persimmon_inspect::dump::{Dump, Target, dump};
 use persimmon_inspect::salvage::rebuild;
-use persimmon_inspect::{CheckOptions, Inspector, Report, check};
+use persimmon_inspect::{CheckOptions, Report, check};
 use persimmon_salvage::{Loss, mend};
 use persimmon_sim::SimDevice;
-use support::{Fs, Tree, mount, recovered, tree};
+use support::{Fs, Tree, leaves, mount, recovered, tree};
 
 /// Pairs of files with blocks in common: each pair has 100 of them, and each file some of its own.
 fn full(pairs: u64) -> (Fs, Tree) {
@@ -71,28 +70,11 @@ fn repair(device: &Arc<SimDevice>) -> (Report, Vec<Loss>) {
     panic!("no end: {:#?}", look(device).findings);
 }
 
-fn addr(text: &str) -> Addr {
-    let parts: Vec<u32> = text.split(':').map(|part| part.parse().unwrap()).collect();
-    Addr::new(DeviceId(0), ZoneId(parts[1]), parts[2])
-}
-
 /// Where the leaves are that have items of such inodes alone.
-fn leaves(device: &SimDevice, is_meant: impl Fn(u64) -> bool) -> Vec<Addr> {
-    let inspector = Inspector::open(device).unwrap();
-    let Dump::Mat(rows) = dump(&inspector, &Target::Mat).unwrap() else {
-        panic!("no table")
-    };
-    let mut leaves = Vec::new();
-    for row in rows {
-        let page = dump(&inspector, &Target::Page(PageId(row.page))).unwrap();
-        let Dump::Page(page) = page else {
-            panic!("no page")
-        };
-        if page.level == 0 && page.items.iter().all(|item| is_meant(item.ino)) {
-            leaves.push(addr(&row.addr));
-        }
-    }
-    leaves
+fn leaves_of(device: &SimDevice, is_meant: impl Fn(u64) -> bool) -> Vec<Addr> {
+    leaves(device, |page| {
+        page.items.iter().all(|item| is_meant(item.ino))
+    })
 }
 
 /// What differs is in a range that is told of, and the files that are whole are.
@@ -120,7 +102,7 @@ fn assert_ranges_told(truth: &Tree, found: &Tree, losses: &[Loss]) {
 #[test]
 fn of_lost_pages_of_the_store_what_files_lose_is_told() {
     let (fs, truth) = full(60);
-    let leaves = leaves(&fs.device, |ino| ino == SHARED.0);
+    let leaves = leaves_of(&fs.device, |ino| ino == SHARED.0);
     assert!(!leaves.is_empty());
     for at in leaves {
         let broken = Arc::new(fs.without(&[]));
@@ -152,7 +134,7 @@ fn of_lost_pages_of_the_store_what_files_lose_is_told() {
 #[test]
 fn what_a_file_shared_is_found_by_summaries() {
     let (fs, truth) = full(60);
-    let leaves = leaves(&fs.device, |ino| ino > 16);
+    let leaves = leaves_of(&fs.device, |ino| ino > 16);
     let (mut found_whole, mut lost) = (0, 0);
     for at in leaves.into_iter().step_by(3) {
         let broken = Arc::new(fs.without(&[]));

@@ -161,7 +161,9 @@ pub enum Record {
 }
 
 impl Record {
-    pub(crate) fn kind(&self) -> u8 {
+    /// The number of its kind.
+    #[must_use]
+    pub fn kind(&self) -> u8 {
         match self {
             Record::Remove { .. } => 1,
             Record::RemoveDirectory { .. } => 2,

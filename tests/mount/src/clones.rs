@@ -145,6 +145,21 @@ fn the_command_clones_trees(bed: &TestBed) -> Result<()> {
     ensure!(bytes == 0, "{bytes} bytes of data were written for a clone");
     script(&dir, &[], "cmp tree/5 five")?;
 
+    // What is bound into the tree from elsewhere on the volume is named, and not cloned.
+    let bind = "mkdir -p bound/at other; echo own > bound/own; echo other > other/f; mount --bind other bound/at";
+    script(&dir, &[], bind)?;
+    let bound = clone(&path("bound"), &path("bound.clone")).output();
+    script(&dir, &[], "umount bound/at")?;
+    let bound = bound?;
+    let said = String::from_utf8_lossy(&bound.stderr).into_owned();
+    ensure!(
+        bound.status.code() == Some(4) && said.contains("mounted there from elsewhere"),
+        "{said}"
+    );
+    let left =
+        "cmp bound/own bound.clone/own; test ! -e bound.clone/at/f; rm -r bound bound.clone other";
+    script(&dir, &[], left)?;
+
     // What cannot be.
     let elsewhere = bed.outside("elsewhere")?;
     for (from, to, told) in [

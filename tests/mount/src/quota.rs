@@ -1,5 +1,7 @@
 //! Quota on a mount: users who are not root are told EDQUOT by what programs do, and by nothing else.
 
+use std::path::Path;
+
 use anyhow::{Result, ensure};
 
 use crate::command::script;
@@ -27,14 +29,19 @@ const FUNCTIONS: &str = "as() { local who=$1; shift; setpriv --reuid ${who%:*} -
      grep -q 'Disk quota exceeded' /tmp/persimmon-quota-told || { cat /tmp/persimmon-quota-told >&2; return 1; }; }; \
      write() { dd if=/dev/urandom of=$1 bs=64k count=$(($2 / 64)) conv=fsync,notrunc status=none; }; export -f write; ";
 
+/// Runs scripts in a directory of a mount, with the functions.
+fn shell<'a>(bed: &'a TestBed, dir: &'a Path) -> impl Fn(&str) -> Result<String> + 'a {
+    move |text| {
+        let program = [("P", bed.persimmon.as_path()), ("D", dir)];
+        script(dir, &program, &format!("{FUNCTIONS}{text}"))
+    }
+}
+
 fn users_groups_and_trees_are_limited(bed: &TestBed) -> Result<()> {
     let mut volume = bed.volume("quota", 1 << 30, &[])?;
     volume.mount(&[])?;
     let dir = volume.dir.clone();
-    let run = |text: &str| {
-        let program = [("P", bed.persimmon.as_path()), ("D", dir.as_path())];
-        script(&dir, &program, &format!("{FUNCTIONS}{text}"))
-    };
+    let run = shell(bed, &dir);
     // What is there before is counted when it is turned on.
     run(
         "mkdir home tree; chmod 1777 home tree; as 1001:2001 bash -c 'write home/before 1024'; \
@@ -105,10 +112,7 @@ fn soft_limits_have_a_grace_time(bed: &TestBed) -> Result<()> {
     let mut volume = bed.volume("quota-soft", 1 << 30, &["--quota"])?;
     volume.mount(&[])?;
     let dir = volume.dir.clone();
-    let run = |text: &str| {
-        let program = [("P", bed.persimmon.as_path()), ("D", dir.as_path())];
-        script(&dir, &program, &format!("{FUNCTIONS}{text}"))
-    };
+    let run = shell(bed, &dir);
     run(
         "chmod 1777 .; $P quota set $D --user 1001 --soft 1M --hard 8M --grace 4; as 1001:2001 bash -c 'write a 512'; \
          $P quota report $D --json | grep -q '\"grace_seconds\": null'; as 1001:2001 bash -c 'write b 2048'; \

@@ -47,7 +47,14 @@ const CRATES: &[(&str, &[&str])] = &[
     (
         "fuzzing",
         &[
-            "format", "device", "engine", "vfs", "inspect", "salvage", "sim",
+            "format",
+            "device",
+            "engine",
+            "vfs",
+            "persimmon",
+            "inspect",
+            "salvage",
+            "sim",
         ],
     ),
 ];

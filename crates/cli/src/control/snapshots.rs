@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 use persimmon::internal::engine::Volume;
+use persimmon::internal::format::Ino;
 use persimmon::vfs::SubvolumeId;
 use persimmon::{Clock, Snapshot, SystemClock};
 use persimmon_fuse::control::TEXT_BYTES_MAX;
@@ -76,6 +77,8 @@ pub struct Changes {
     pub goes_on: bool,
 }
 
+/// Inodes that are looked for at most for one answer.
+const INODES_MAX: usize = 64 << 10;
 /// Bytes of the longest range in an answer.
 const RANGE_BYTES: usize = 44;
 
@@ -112,12 +115,15 @@ fn list(volume: &Volume, after: u16) -> Result<Vec<u8>, String> {
 }
 
 fn changes(volume: &Volume, (from, to): (u16, u16), after: u64) -> Result<Vec<u8>, String> {
-    let changed = volume
-        .snapshots()
-        .changes(SubvolumeId(from), SubvolumeId(to));
+    let between = (SubvolumeId(from), SubvolumeId(to));
+    let snapshots = volume.snapshots();
+    let changed = snapshots.some_changes(between, Ino(after), INODES_MAX);
     let changed = changed.map_err(|error| error.to_string())?;
-    let mut told = Changes::default();
-    for ino in changed.iter().filter(|ino| ino.0 > after) {
+    let mut told = Changes {
+        ranges: Vec::new(),
+        goes_on: changed.len() == INODES_MAX,
+    };
+    for ino in changed {
         if let Some((first, more)) = told.ranges.last_mut()
             && *first + *more + 1 == ino.0
         {

@@ -141,7 +141,7 @@ impl CloneCommand {
         if is_within(&directory, (device, seen.st_ino))? {
             return Err(Refusal::IntoItself(told(source)).into());
         }
-        let tree = HostTree::on(device);
+        let tree = HostTree::below(&node, device);
         let mut sink = HostSink::beside_all(directory);
         let (went, tally) = self.clone_tree((&tree, node), &mut sink, (source, &name))?;
         conclude(NAME, (went, &tally), "cloned", say_line, self.json)

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use persimmon::internal::format::shown::{shown, shown_path};
-use persimmon::vfs::Handle;
+use persimmon::vfs::{Handle, ROOT};
 use persimmon::{Filesystem, Ino, Vfs};
 use persimmon_fuse::size::{parse_bytes, show_bytes};
 use serde::{Deserialize, Serialize};
@@ -31,9 +31,9 @@ use table::{Place, Table};
 
 const NAME: &str = "dedup";
 const BLOCK: usize = 4096;
-/// Of the bytes in use one in so many goes for hashes.
+/// Bytes in use for each byte of memory for hashes.
 const DATA_PER_MEMORY: u64 = 1000;
-/// Hashes have so many bytes at least: of 256 MiB each block is remembered.
+/// Least memory for hashes, bytes: enough to remember each block of 256 MiB.
 const MEMORY_MIN: u64 = 1 << 20;
 /// Longest sleep between two looks at whether to stop.
 const NAP: Duration = Duration::from_millis(100);
@@ -56,7 +56,7 @@ pub struct DedupCommand {
     /// Memory for hashes [default: 1/1000 of what is in use, at least 1M]. What does not fit is sampled: short runs are missed then
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
-    /// Look at so many bytes a second at most, as in 50M [default: as fast as it goes]
+    /// Most bytes to look at in a second, as in 50M [default: as fast as it goes]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     rate: Option<u64>,
     /// Change nothing, and tell what would become shared
@@ -84,7 +84,7 @@ struct Outcome {
     runs: u64,
     /// Memory for hashes.
     memory_bytes: u64,
-    /// Hashes of one in so many blocks were remembered; 1: of all.
+    /// Blocks for each one whose hash was remembered; 1: all were.
     sampling: u64,
     /// Files and directories that could not be looked at, each told by name.
     failed: u64,
@@ -111,12 +111,26 @@ pub struct Equal {
     shared: u64,
 }
 
+impl Equal {
+    const NOTHING: Equal = Equal {
+        bytes: 0,
+        shared: 0,
+    };
+}
+
 /// Shares blocks of a volume. The pair may be of any files: what is not equal is left, and so is a file that is gone or damaged; reading it
 /// tells that.
 ///
 /// # Errors
 /// When the volume is full, or takes no changes.
 pub fn share(vfs: &Vfs, pair: &Pair) -> Copied<Equal> {
+    let pair = match pair.only_tells {
+        true => *pair,
+        false => match changeable_last(vfs, pair) {
+            Some(pair) => pair,
+            None => return Ok(Equal::NOTHING),
+        },
+    };
     let source = (Ino(pair.from), Handle::NONE, pair.from_offset);
     let target = (Ino(pair.to), Handle::NONE, pair.to_offset);
     let shared = vfs.share_equal(source, target, (pair.len, pair.least), pair.only_tells);
@@ -125,12 +139,26 @@ pub fn share(vfs: &Vfs, pair: &Pair) -> Copied<Equal> {
             bytes: cloned.bytes,
             shared: cloned.shared,
         }),
-        Err(CopyError::One(_)) => Ok(Equal {
-            bytes: 0,
-            shared: 0,
-        }),
+        Err(CopyError::One(_)) => Ok(Equal::NOTHING),
         Err(error) => Err(error),
     }
+}
+
+/// The pair with a file last that can be changed. What is in a read-only snapshot cannot: the other one gets its blocks. None: both are there.
+fn changeable_last(vfs: &Vfs, pair: &Pair) -> Option<Pair> {
+    let snapshots = vfs.volume().snapshots();
+    let is_changeable = |ino: u64| snapshots.check_changeable(Ino(ino)).is_ok();
+    // Where nothing can be changed at all, sharing says why.
+    if is_changeable(pair.to) || !is_changeable(ROOT.0) {
+        return Some(*pair);
+    }
+    is_changeable(pair.from).then_some(Pair {
+        from: pair.to,
+        from_offset: pair.to_offset,
+        to: pair.from,
+        to_offset: pair.from_offset,
+        ..*pair
+    })
 }
 
 /// Whose blocks they are.
@@ -320,7 +348,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until so many bytes may have been looked at.
+    /// Waits until the rate allows what was looked at.
     fn pace(&self) -> Copied<()> {
         if let Some(rate) = self.rate {
             let due = Duration::from_secs_f64(self.outcome.bytes as f64 / rate as f64);

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use persimmon::Timestamp;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec,
-    Timestamps, Uid, XattrFlags, chmod, chownat, copy_file_range, fstat, ftruncate, lgetxattr,
-    linkat, llistxattr, mkdirat, mknodat, openat, readlinkat, removexattr, renameat_with, seek,
-    setxattr, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, StatxFlags,
+    Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, copy_file_range, fstat, ftruncate,
+    lgetxattr, linkat, llistxattr, mkdirat, mknodat, openat, readlinkat, removexattr,
+    renameat_with, seek, setxattr, statat, statx, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -118,6 +118,14 @@ impl HostNode {
     pub fn stat(&self) -> rustix::io::Result<Stat> {
         statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
+
+    /// The number of the mount that it is reached through, where the kernel tells it (Linux 5.8). Asks no filesystem.
+    pub fn mount(&self) -> Option<u64> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+        let told = statx(&self.directory, &*self.name, flags, StatxFlags::MNT_ID).ok()?;
+        let is_told = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::MNT_ID);
+        is_told.then_some(told.stx_mnt_id)
+    }
 }
 
 /// The host's files, but for those that hold the volume.
@@ -125,6 +133,8 @@ pub struct HostTree {
     volume: Vec<Identity>,
     /// The filesystem, where others that are mounted below are left out.
     device: Option<u64>,
+    /// The mount, where what is bound from elsewhere in the same filesystem is left out.
+    mount: Option<u64>,
 }
 
 impl HostTree {
@@ -136,14 +146,24 @@ impl HostTree {
         HostTree {
             volume: stats.map(|stat| identity(&stat)).collect(),
             device: None,
+            mount: None,
         }
     }
 
-    /// To clone on one filesystem.
+    /// On one filesystem.
     pub fn on(device: u64) -> HostTree {
         HostTree {
             volume: Vec::new(),
             device: Some(device),
+            mount: None,
+        }
+    }
+
+    /// What is below a node on one filesystem, and not what is mounted there.
+    pub fn below(node: &HostNode, device: u64) -> HostTree {
+        HostTree {
+            mount: node.mount(),
+            ..HostTree::on(device)
         }
     }
 }
@@ -200,6 +220,11 @@ impl Tree for HostTree {
         if self.device.is_some_and(|device| device != stat.st_dev) {
             return Err(CopyError::one(
                 "is on another filesystem, which shares no blocks with this one; copy it, with `cp -a`",
+            ));
+        }
+        if self.mount.is_some() && node.mount() != self.mount {
+            return Err(CopyError::one(
+                "is mounted there from elsewhere on the same volume; clone it where it is, or unmount it",
             ));
         }
         let rdev = || {

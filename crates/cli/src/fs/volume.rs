@@ -374,27 +374,24 @@ impl Sink for VolumeSink {
     }
 }
 
-/// Sets all attributes, the times last. Tells those that a volume does not take.
+/// Sets all attributes. Tells those that a volume does not take.
 fn set_meta(vfs: &Vfs, ino: Ino, kind: &Kind, meta: &Meta) -> Copied<Vec<String>> {
-    let set = |set: &SetAttr| vfs.setattr(ino, Handle::NONE, set);
-    // A change of owner takes setuid and capabilities away, so it comes first.
-    set(&SetAttr {
-        uid: Some(meta.uid),
-        gid: Some(meta.gid),
-        ..SetAttr::default()
-    })?;
     // What it got from its directory, or had before.
     for name in xattr_names(vfs, ino)? {
         if !meta.xattrs.iter().any(|(wanted, _)| *wanted == name) {
             vfs.removexattr(ino, &name)?;
         }
     }
-    if !matches!(kind, Kind::Symlink(_)) {
-        set(&SetAttr {
-            mode: Some(meta.mode),
-            ..SetAttr::default()
-        })?;
-    }
+    // In one change of the inode. A change of owner takes setuid and capabilities away, so these come with it or after it.
+    let set = SetAttr {
+        uid: Some(meta.uid),
+        gid: Some(meta.gid),
+        mode: (!matches!(kind, Kind::Symlink(_))).then_some(meta.mode),
+        atime: Some(SetTime::At(meta.atime)),
+        mtime: Some(SetTime::At(meta.mtime)),
+        ..SetAttr::default()
+    };
+    vfs.setattr(ino, Handle::NONE, &set)?;
     let mut lost = Vec::new();
     for (name, value) in &meta.xattrs {
         let put = vfs.setxattr(&Caller::root(), ino, name, value, XattrMode::Either);
@@ -411,10 +408,5 @@ fn set_meta(vfs: &Vfs, ino: Ino, kind: &Kind, meta: &Meta) -> Copied<Vec<String>
             Err(error) => lost.push(super::not_kept(name, &error.to_string())),
         }
     }
-    set(&SetAttr {
-        atime: Some(SetTime::At(meta.atime)),
-        mtime: Some(SetTime::At(meta.mtime)),
-        ..SetAttr::default()
-    })?;
     Ok(lost)
 }

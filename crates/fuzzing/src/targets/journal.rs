@@ -24,11 +24,7 @@ const BLOCKS_MAX: usize = 6;
 
 pub fn journal(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let sample = if input.flag() {
-        Sample::on_host()
-    } else {
-        Sample::proving()
-    };
+    let sample = Sample::any(&mut input);
     let device = sample.device();
     let mut end = sample.log_end;
     for _ in 0..1 + input.below(3) {

@@ -3,6 +3,7 @@
 mod container;
 mod journal;
 mod pages;
+mod stream;
 mod structures;
 mod tree;
 mod volume;
@@ -93,6 +94,12 @@ pub const TARGETS: &[Target] = &[
         run: volume::volume,
         seeds: volume::seeds,
         runs: 1_000,
+    },
+    Target {
+        name: "stream",
+        run: stream::stream,
+        seeds: stream::seeds,
+        runs: 600,
     },
 ];
 

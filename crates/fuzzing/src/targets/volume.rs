@@ -9,11 +9,7 @@ const DAMAGES_MAX: usize = 4;
 
 pub fn volume(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let sample = if input.flag() {
-        Sample::on_host()
-    } else {
-        Sample::proving()
-    };
+    let sample = Sample::any(&mut input);
     let device = sample.device();
     for _ in 0..=input.below(DAMAGES_MAX) {
         damage(&device, sample, &mut input);

@@ -7,14 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use persimmon_device::{ZoneId, ZonedDevice};
+use persimmon_device::ZonedDevice;
 use persimmon_engine::{
     CloneRange, CloneWhen, Deltas, Error, FormatOptions, Task, Volume, ZoneStatus,
 };
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::table::Role;
+use persimmon_format::{Addr, DeviceId, PageId, ZoneId};
+use persimmon_inspect::dump::{Dump, PageDump, Target, dump};
 use persimmon_inspect::salvage::rebuild;
-use persimmon_inspect::{CheckOptions, InspectError, check};
+use persimmon_inspect::{CheckOptions, InspectError, Inspector, check};
 use persimmon_salvage::{Loss, Lost, Recovered, recover_of};
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{Caller, Clock, Handle, Ino, Listing, Options, ROOT, Vfs, WriteFlags};
@@ -561,4 +563,29 @@ pub fn assert_told(truth: &Tree, copy: &Tree, losses: &[Loss]) {
 
 fn key(thing: &Thing) -> (i64, u32) {
     (thing.inode.btime.seconds, thing.inode.mode)
+}
+
+/// An address as it is printed.
+pub fn addr(text: &str) -> Addr {
+    let parts: Vec<u32> = text.split(':').map(|part| part.parse().unwrap()).collect();
+    Addr::new(DeviceId(0), ZoneId(parts[1]), parts[2])
+}
+
+/// Where those leaves of the tree are that are meant.
+pub fn leaves(device: &SimDevice, is_meant: impl Fn(&PageDump) -> bool) -> Vec<Addr> {
+    let inspector = Inspector::open(device).unwrap();
+    let Dump::Mat(rows) = dump(&inspector, &Target::Mat).unwrap() else {
+        panic!("no table")
+    };
+    let mut leaves = Vec::new();
+    for row in rows {
+        let page = dump(&inspector, &Target::Page(PageId(row.page))).unwrap();
+        let Dump::Page(page) = page else {
+            panic!("no page")
+        };
+        if page.level == 0 && is_meant(&page) {
+            leaves.push(addr(&row.addr));
+        }
+    }
+    leaves
 }

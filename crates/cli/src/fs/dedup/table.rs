@@ -23,12 +23,12 @@ pub struct Place {
 pub struct Table {
     entries: Vec<[u64; 2]>,
     hasher: SipHasher24,
-    /// Hashes that are kept end in so many zero bits.
+    /// Zero bits that each hash ends in that is kept.
     zero_bits: u32,
 }
 
 impl Table {
-    /// Of at most so many bytes, with a key that nobody can foresee: whoever writes files cannot make hashes equal.
+    /// A table of at most `bytes`, with a key that nobody can foresee: whoever writes files cannot make hashes equal.
     ///
     /// # Errors
     /// When the system has no random bytes.
@@ -48,7 +48,7 @@ impl Table {
         self.entries.len() as u64 * ENTRY_BYTES
     }
 
-    /// Of so many blocks one is kept.
+    /// Blocks for each one that is kept.
     pub fn sampling(&self) -> u64 {
         1 << self.zero_bits
     }
