@@ -119,6 +119,7 @@ fn name(mail: u64) -> Vec<u8> {
 }
 
 const READ_WRITE: OpenFlags = OpenFlags {
+    door_appends: false,
     read: true,
     write: true,
     append: false,
