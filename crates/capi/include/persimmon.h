@@ -239,6 +239,10 @@ typedef struct persimmon_create_options {
   // How files are compressed, where the attribute `user.persimmon.compression` does not say it: `none`, `lz4`, `zstd`,
   // `zstd:1` to `zstd:15`; NULL: as whoever opens the volume says.
   const char *compression;
+  // 2: each block of the device, of files and metadata, is in two zones, and any one can be lost. 0 or 1: it is not.
+  uint32_t data_copies;
+  // 2 to 15: to so many zones with data belongs one with their parity, and any one can be lost. 0: none.
+  uint32_t data_parity;
 } persimmon_create_options;
 
 // How to open a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
@@ -708,7 +712,8 @@ int persimmon_checkpoint(const struct persimmon_fs *fs);
 //
 // # Safety
 // `fs` is a handle; `bytes` a place for the answer.
-int persimmon_trim(const struct persimmon_fs *fs, uint64_t *bytes);
+int persimmon_trim(const struct persimmon_fs *fs,
+                   uint64_t *bytes);
 
 // Counters since the volume was opened.
 //
