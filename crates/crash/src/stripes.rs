@@ -17,7 +17,7 @@ const METADATA_SETS: u32 = 28;
 pub fn of_seed(seed: u64) -> Option<Stripes> {
     // Above these bits is how the volume is mounted.
     let seed = seed & ((1 << 56) - 1);
-    SEEDS.contains(&seed).then(|| match seed % 4 {
+    SEEDS.contains(&seed).then_some(match seed % 4 {
         number @ 2.. => Stripes {
             columns: number as u32,
             metadata_sets: METADATA_SETS,

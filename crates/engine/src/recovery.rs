@@ -4,7 +4,6 @@
 //! no proof. Nothing is written before the history's end is known; the first durable write is a
 //! log block of a new epoch, which invalidates everything later.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use persimmon_device::per_zone::PerZone;
@@ -207,15 +206,8 @@ fn open_as_reported(
     let mut meta = metadata(&footer, mat);
     meta.watch(&media.alarm);
 
-    let arrival = Arrival {
-        media: &media,
-        identity: &identity,
-        report,
-        zit: &zit,
-        next_sequence: footer.next_zone_sequence,
-        headers: RefCell::default(),
-        thin: RefCell::default(),
-    };
+    let next_sequence = footer.next_zone_sequence;
+    let arrival = Arrival::new(&media, &identity, report, &zit, next_sequence);
     let target = ReplayTarget {
         key: &key,
         zones: &zones,
@@ -225,9 +217,7 @@ fn open_as_reported(
     };
     let replayed = replay_records(&replay, &footer, &arrival, &target, &mut meta)
         .map_err(log_lost(&media, report))?;
-    for zone in arrival.thin.borrow().iter() {
-        zones.note_lack_of_redundancy(*zone);
-    }
+    arrival.tell_thin(&zones);
     let (last, tail_cut) = (replayed.last, replayed.left_out.of_newest);
     know_headers(&media, &identity, &zones)?;
     check_end(last, replay.epoch, log_zones.last(), &meta)?;

@@ -16,23 +16,50 @@ use crate::error::Result;
 use crate::faults::{Fault, fault};
 use crate::headers::read_header;
 use crate::media::Media;
+use crate::zones::Zones;
 
 /// What there is to judge by.
 pub(crate) struct Arrival<'a> {
     pub(crate) media: &'a Media,
-    pub(crate) identity: &'a VolumeIdentity,
-    pub(crate) report: &'a [ZoneInfo],
+    identity: &'a VolumeIdentity,
+    report: &'a [ZoneInfo],
     /// The zones as the checkpoint tells them.
-    pub(crate) zit: &'a PerZone<ZitEntry>,
+    zit: &'a PerZone<ZitEntry>,
     /// Zones taken into use after the cut have this sequence or a later one.
-    pub(crate) next_sequence: u64,
+    next_sequence: u64,
     /// Zones whose headers were looked at, and whether they are what they must be.
-    pub(crate) headers: RefCell<BTreeMap<ZoneId, bool>>,
+    headers: RefCell<BTreeMap<ZoneId, bool>>,
     /// Stripe sets of which a crash left something that hangs on one zone: it is there, but must not stay so.
-    pub(crate) thin: RefCell<BTreeSet<ZoneId>>,
+    thin: RefCell<BTreeSet<ZoneId>>,
 }
 
-impl Arrival<'_> {
+impl<'a> Arrival<'a> {
+    /// With no zone looked at yet.
+    pub(crate) fn new(
+        media: &'a Media,
+        identity: &'a VolumeIdentity,
+        report: &'a [ZoneInfo],
+        zit: &'a PerZone<ZitEntry>,
+        next_sequence: u64,
+    ) -> Arrival<'a> {
+        Arrival {
+            media,
+            identity,
+            report,
+            zit,
+            next_sequence,
+            headers: RefCell::default(),
+            thin: RefCell::default(),
+        }
+    }
+
+    /// Has the stripe sets emptied of which a crash left something that hangs on one zone.
+    pub(crate) fn tell_thin(&self, zones: &Zones) {
+        for zone in self.thin.borrow().iter() {
+            zones.note_lack_of_redundancy(*zone);
+        }
+    }
+
     /// Whether all data that a record refers to is there. An error where the device does not let
     /// that be known: to take it for missing would cut off what may have been acknowledged.
     pub(crate) fn of(&self, ops: &[Op]) -> Result<bool> {
