@@ -125,13 +125,7 @@ fn inspector_blocks(inspector: &Inspector<'_>, ino: Ino) -> BTreeMap<(Ino, u64),
 fn assert_same_content(device: &Arc<SimDevice>) {
     let (items, blocks) = engine_content(device);
     let inspector = Inspector::open(&**device).unwrap();
-    let all = Target::Keys {
-        from: None,
-        to: None,
-    };
-    let Dump::Keys(found) = dump(&inspector, &all).unwrap() else {
-        panic!("no items")
-    };
+    let found = support::dumped_items(&inspector);
     let found: Vec<_> = found.iter().filter(|item| item.kind != "extent").collect();
     assert_eq!(found.len(), items.len());
     for (found, (key, value)) in found.iter().zip(&items) {

@@ -7,7 +7,7 @@ mod support;
 
 use std::sync::Arc;
 
-use persimmon_engine::{Options, Task, Volume};
+use persimmon_engine::Options;
 use persimmon_format::inode::Timestamp;
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, DeviceId};
@@ -17,7 +17,7 @@ use persimmon_inspect::{CheckOptions, Inspector, Report, check};
 use persimmon_salvage::{Loss, Lost, mend};
 use persimmon_sim::SimDevice;
 use persimmon_vfs::{Handle, SetAttr};
-use support::{Fs, Tree, addr, assert_log_alone_lost, assert_told, mount, recovered, tree};
+use support::{Fs, Tree, addr, assert_log_alone_lost, assert_told, mount, recovered, settle, tree};
 
 fn look(device: &SimDevice) -> Option<Report> {
     let options = CheckOptions {
@@ -49,28 +49,6 @@ fn repair_within(device: &Arc<SimDevice>, options: Options) -> (Report, Vec<Loss
         .unwrap();
     }
     (settle(device), losses)
-}
-
-/// Checks and repairs in turn, as long as there is something to do.
-fn settle(device: &Arc<SimDevice>) -> Report {
-    for _ in 0..10 {
-        let report = look(device).unwrap();
-        if report.repairs.is_empty() {
-            return report;
-        }
-        let (volume, _) = Volume::open(Arc::clone(device) as _, Options::default()).unwrap();
-        let repairs = &report.repairs;
-        volume
-            .repair(&repairs.ops, repairs.recount, repairs.partial)
-            .unwrap();
-        volume.empty_zones(&repairs.zones).unwrap();
-        if !repairs.partial {
-            volume.reclaim(&volume.orphans().unwrap()).unwrap();
-        }
-        volume.step(Task::Checkpoint).unwrap();
-        volume.close().unwrap();
-    }
-    panic!("no end: {:#?}", look(device).unwrap().findings);
 }
 
 fn footer(device: &SimDevice) -> FooterDump {

@@ -6,14 +6,14 @@ mod support;
 
 use std::sync::Arc;
 
-use persimmon_engine::{Options, Task, Volume};
+use persimmon_engine::Options;
 use persimmon_format::Addr;
 use persimmon_format::inode::{SHARED, Timestamp};
+use persimmon_inspect::Report;
 use persimmon_inspect::salvage::rebuild;
-use persimmon_inspect::{CheckOptions, Report, check};
 use persimmon_salvage::{Loss, mend};
 use persimmon_sim::SimDevice;
-use support::{Fs, Tree, leaves, mount, recovered, tree};
+use support::{Fs, Tree, leaves, mount, recovered, settle, tree};
 
 /// Pairs of files with blocks in common: each pair has 100 of them, and each file some of its own.
 fn full(pairs: u64) -> (Fs, Tree) {
@@ -36,14 +36,6 @@ fn full(pairs: u64) -> (Fs, Tree) {
     (fs, truth)
 }
 
-fn look(device: &SimDevice) -> Report {
-    let options = CheckOptions {
-        data: true,
-        ..CheckOptions::default()
-    };
-    check(device, &options, &mut |_| {}).unwrap()
-}
-
 fn repair(device: &Arc<SimDevice>) -> (Report, Vec<Loss>) {
     let mut losses = Vec::new();
     {
@@ -53,21 +45,7 @@ fn repair(device: &Arc<SimDevice>) -> (Report, Vec<Loss>) {
         let device = Arc::clone(device) as _;
         mend(&rebuilt, device, how, on_loss, &mut |_, _, _| {}).unwrap();
     }
-    for _ in 0..10 {
-        let report = look(device);
-        if report.repairs.is_empty() {
-            return (report, losses);
-        }
-        let (volume, _) = Volume::open(Arc::clone(device) as _, Options::default()).unwrap();
-        let repairs = &report.repairs;
-        volume
-            .repair(&repairs.ops, repairs.recount, repairs.partial)
-            .unwrap();
-        volume.empty_zones(&repairs.zones).unwrap();
-        volume.step(Task::Checkpoint).unwrap();
-        volume.close().unwrap();
-    }
-    panic!("no end: {:#?}", look(device).findings);
+    (settle(device), losses)
 }
 
 /// Where the leaves are that have items of such inodes alone.

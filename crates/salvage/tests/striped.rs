@@ -8,16 +8,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use persimmon_device::{Striped, Stripes, ZoneId};
-use persimmon_engine::{Options, Task, Volume};
+use persimmon_engine::Options;
 use persimmon_format::inode::Timestamp;
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, DeviceId};
 use persimmon_inspect::dump::{Dump, Target, dump};
 use persimmon_inspect::salvage::rebuild;
-use persimmon_inspect::{CheckOptions, Inspector, Report, check};
+use persimmon_inspect::{Inspector, Report};
 use persimmon_salvage::{Loss, mend};
 use persimmon_sim::{SimConfig, SimDevice};
-use support::{Fs, Tree, format, mount, recovered_of, tree};
+use support::{Fs, Tree, format, mount, recovered_of, settle, tree};
 
 const CAPACITY: u32 = 250;
 const PARITY: Stripes = Stripes {
@@ -164,28 +164,6 @@ fn ruin(below: &SimDevice, set: &Set, row: u32) {
     for (zone, at) in set.zones.clone().zip(100..) {
         below.corrupt(ZoneId(zone), row, at, 0x21);
     }
-}
-
-fn settle(device: &Arc<Striped<SimDevice>>) -> Report {
-    let options = CheckOptions {
-        data: true,
-        ..CheckOptions::default()
-    };
-    for _ in 0..10 {
-        let report = check(&**device, &options, &mut |_| {}).unwrap();
-        if report.repairs.is_empty() {
-            return report;
-        }
-        let (volume, _) = Volume::open(Arc::clone(device) as _, Options::default()).unwrap();
-        let repairs = &report.repairs;
-        volume
-            .repair(&repairs.ops, repairs.recount, repairs.partial)
-            .unwrap();
-        volume.empty_zones(&repairs.zones).unwrap();
-        volume.step(Task::Checkpoint).unwrap();
-        volume.close().unwrap();
-    }
-    panic!("no end");
 }
 
 const WRECKS: [Wreck; 4] = [Wreck::Log, Wreck::Page, Wreck::MatChunk, Wreck::ZitChunk];

@@ -17,6 +17,8 @@ use crate::workload::{Durability, Op};
 /// Files that are made at a time, and their size: whole blocks, for a lost block cannot be overwritten in part.
 const FILES: usize = 12;
 const FILE_BYTES: u32 = 22 * 4096;
+/// What zones are for that fail one after the other.
+const ROLES: [Role; 4] = [Role::Data, Role::Metadata, Role::Log, Role::Free];
 /// Time between two operations.
 const TICK_NANOSECONDS: u64 = 1_000_000;
 
@@ -29,12 +31,8 @@ pub fn failing_zones_test(
     open: &mut dyn FnMut() -> Arc<dyn ZonedDevice>,
     fail: &mut dyn FnMut(ZoneId, ZoneFailure) -> Result<(), String>,
 ) -> Result<usize, String> {
-    format_volume(open(), 1, false)?;
-    let mut used = Used::mount(open())?;
-    used.fill()?;
-    used.step(Task::Checkpoint)?;
-    used.fill()?;
-    for role in [Role::Data, Role::Metadata, Role::Log, Role::Free] {
+    let mut used = Used::made(open)?;
+    for role in ROLES {
         let zone = used.zone(role)?;
         let expected = used.mounted.observe()?;
         fail(zone, ZoneFailure::ReadOnly)?;
@@ -89,12 +87,8 @@ pub fn lost_zones_test(
     open: &mut dyn FnMut() -> Arc<dyn ZonedDevice>,
     lose: &mut dyn FnMut(ZoneId) -> Result<(), String>,
 ) -> Result<(), String> {
-    format_volume(open(), 1, false)?;
-    let mut used = Used::mount(open())?;
-    used.fill()?;
-    used.step(Task::Checkpoint)?;
-    used.fill()?;
-    for role in [Role::Data, Role::Metadata, Role::Log, Role::Free] {
+    let mut used = Used::made(open)?;
+    for role in ROLES {
         let set = used.zone(role)?;
         lose(set)?;
         let expected = used.mounted.observe()?;
@@ -131,6 +125,16 @@ struct Used {
 }
 
 impl Used {
+    /// A volume made anew, with some files in a checkpoint and some behind it.
+    fn made(open: &mut dyn FnMut() -> Arc<dyn ZonedDevice>) -> Result<Used, String> {
+        format_volume(open(), 1, false)?;
+        let mut used = Used::mount(open())?;
+        used.fill()?;
+        used.step(Task::Checkpoint)?;
+        used.fill()?;
+        Ok(used)
+    }
+
     fn mount(device: Arc<dyn ZonedDevice>) -> Result<Used, String> {
         let mounted = mount_volume(device, Options::default())?;
         Ok(Used {

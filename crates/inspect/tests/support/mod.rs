@@ -13,7 +13,7 @@ use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
 use persimmon_format::{
     Addr, BLOCK_SIZE, Compression, DeviceId, Ino, Key, KeyKind, VolumeKey, ZoneId, envelope,
 };
-use persimmon_inspect::dump::{Dump, FooterDump, MatRow, Target, dump, item_text};
+use persimmon_inspect::dump::{Dump, FooterDump, ItemDump, MatRow, Target, dump, item_text};
 use persimmon_inspect::{CheckOptions, Inspector, Report, Severity, check};
 use persimmon_sim::{SimConfig, SimDevice};
 
@@ -377,17 +377,22 @@ pub fn engine_items(device: &Arc<SimDevice>) -> BTreeMap<Key, Vec<u8>> {
     items
 }
 
-/// The replay of the inspector leads to the very items that the one of the engine leads to.
-pub fn assert_same_items(device: &Arc<SimDevice>) {
-    let items = engine_items(device);
-    let inspector = Inspector::open(&**device).unwrap();
+/// All items, as the inspector has them.
+pub fn dumped_items(inspector: &Inspector<'_>) -> Vec<ItemDump> {
     let all = Target::Keys {
         from: None,
         to: None,
     };
-    let Dump::Keys(found) = dump(&inspector, &all).unwrap() else {
-        panic!("no items")
-    };
+    match dump(inspector, &all).unwrap() {
+        Dump::Keys(found) => found,
+        other => panic!("no items: {other:?}"),
+    }
+}
+
+/// The replay of the inspector leads to the very items that the one of the engine leads to.
+pub fn assert_same_items(device: &Arc<SimDevice>) {
+    let items = engine_items(device);
+    let found = dumped_items(&Inspector::open(&**device).unwrap());
     let mine: Vec<_> = { found.into_iter() }
         .map(|row| (row.ino, row.item, row.version, row.value.0))
         .collect();

@@ -16,7 +16,7 @@ use persimmon_format::table::Role;
 use persimmon_format::{Addr, DeviceId, PageId, ZoneId};
 use persimmon_inspect::dump::{Dump, PageDump, Target, dump};
 use persimmon_inspect::salvage::rebuild;
-use persimmon_inspect::{CheckOptions, InspectError, Inspector, check};
+use persimmon_inspect::{CheckOptions, InspectError, Inspector, Report, check};
 use persimmon_salvage::{Loss, Lost, Recovered, recover_of};
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{Caller, Clock, Handle, Ino, Listing, Options, ROOT, Vfs, WriteFlags};
@@ -39,6 +39,34 @@ pub struct Fs {
     random: u64,
     /// Two in three directories that are filled have their files compressed.
     pub compresses: bool,
+}
+
+/// Checks and repairs in turn, as `fsck --repair` does, as long as there is something to do.
+pub fn settle<D: ZonedDevice + 'static>(device: &Arc<D>) -> Report {
+    let options = CheckOptions {
+        data: true,
+        ..CheckOptions::default()
+    };
+    let mut report = check(&**device, &options, &mut |_| {}).unwrap();
+    for _ in 0..10 {
+        let repairs = &report.repairs;
+        if repairs.is_empty() {
+            return report;
+        }
+        let options_of_volume = persimmon_engine::Options::default();
+        let (volume, _) = Volume::open(Arc::clone(device) as _, options_of_volume).unwrap();
+        volume
+            .repair(&repairs.ops, repairs.recount, repairs.partial)
+            .unwrap();
+        volume.empty_zones(&repairs.zones).unwrap();
+        if !repairs.partial {
+            volume.reclaim(&volume.orphans().unwrap()).unwrap();
+        }
+        volume.step(Task::Checkpoint).unwrap();
+        volume.close().unwrap();
+        report = check(&**device, &options, &mut |_| {}).unwrap();
+    }
+    panic!("no end: {:#?}", report.findings);
 }
 
 /// One thing in a tree: all its attributes, and what it holds.
