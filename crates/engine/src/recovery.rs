@@ -47,7 +47,7 @@ pub(crate) use checks::check_counters;
 use checks::{as_of, check_end, check_footer, check_identity};
 use reconcile::reconcile;
 use records::{ReplayTarget, replay_records};
-use resume::go_on;
+use resume::{go_on, write_anew};
 use tables::Tables;
 
 /// What opening a volume found and did.
@@ -217,7 +217,7 @@ fn open_as_reported(
     };
     let replayed = replay_records(&replay, &footer, &arrival, &target, &mut meta)
         .map_err(log_lost(&media, report))?;
-    arrival.tell_thin(&zones);
+    let thin = arrival.take_thin(&zones);
     let (last, tail_cut) = (replayed.last, replayed.left_out.of_newest);
     know_headers(&media, &identity, &zones)?;
     check_end(last, replay.epoch, log_zones.last(), &meta)?;
@@ -280,6 +280,7 @@ fn open_as_reported(
     });
     let invalidated = replayed.left_out.any;
     go_on(&engine, report, &stale, &summary, leave_zone, invalidated)?;
+    write_anew(&engine, &thin);
     Ok(Progress::Opened(Box::new((engine, summary))))
 }
 

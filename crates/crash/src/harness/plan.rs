@@ -406,8 +406,8 @@ impl Plan {
                 }
             }
         }
-        // What a crash tore in one zone, or left in one alone where write pointers do not tell, is written anew after the next mount. A
-        // zone that fails or rots before that is one too many.
+        // What a crash tore in one zone, or left in one alone where write pointers do not tell, is written anew by the next mount. A
+        // zone that fails or rots before that is done is one too many.
         if self.zone_failure.is_some() || rng.random_ratio(1, 2) {
             geometry.write_pointer_is_proof = true;
             geometry.conventional_zones = 0;

@@ -99,6 +99,26 @@ impl Cleaner {
         }
     }
 
+    /// To move extents of a zone, each with its file and block, and nothing else of it.
+    pub(crate) fn cursor_of(
+        &self,
+        victim: &ZoneStatus,
+        extents: impl Iterator<Item = (Ino, u64, Extent)>,
+    ) -> CleaningCursor {
+        let found = extents.map(|(ino, block, frame)| LiveExtent {
+            ino,
+            block,
+            frame,
+            parts: Vec::new(),
+        });
+        CleaningCursor {
+            victim: *victim,
+            ahead: Ahead::Nothing,
+            found: found.collect(),
+            loaded: Vec::new(),
+        }
+    }
+
     /// A step: looks at a part of the victim, reads a part of what was found, or moves blocks, not many more
     /// than `blocks_max`. False when there is nothing more to do. After an error the victim is to be chosen anew.
     pub(crate) fn advance(&self, cursor: &mut CleaningCursor, blocks_max: u64) -> Result<bool> {

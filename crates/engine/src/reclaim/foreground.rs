@@ -1,5 +1,7 @@
 //! Foreground cleaning: a caller that waits for room carries out what the policy says, round by round.
 
+use persimmon_format::Ino;
+use persimmon_format::extent::Extent;
 use persimmon_format::table::Role;
 
 use super::{MOVE_BLOCKS, Reclaimer};
@@ -213,6 +215,17 @@ impl Reclaimer {
             self.keep_dirty_bound()?;
         }
         self.cleaner.advance(cursor, blocks_max)
+    }
+
+    /// Writes extents of a zone anew elsewhere, each with its file and block.
+    pub(crate) fn rewrite(
+        &self,
+        zone: &ZoneStatus,
+        extents: impl Iterator<Item = (Ino, u64, Extent)>,
+    ) -> Result<()> {
+        let mut cursor = self.cleaner.cursor_of(zone, extents);
+        while self.advance(&mut cursor, MOVE_BLOCKS)? {}
+        Ok(())
     }
 
     /// Empties a victim as far as that can be.

@@ -2,7 +2,7 @@
 //! where that proves it, else by checksums.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use persimmon_device::per_zone::PerZone;
 use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
@@ -10,13 +10,28 @@ use persimmon_format::extent::Extent;
 use persimmon_format::record::Op;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
-use persimmon_format::{Addr, checksum};
+use persimmon_format::{Addr, Ino, checksum};
 
 use crate::error::Result;
 use crate::faults::{Fault, fault};
 use crate::headers::read_header;
 use crate::media::Media;
 use crate::zones::Zones;
+
+/// Something that has arrived in one zone of its stripe set alone, and where a record has it.
+pub(crate) struct Thin {
+    pub(crate) zone: ZoneId,
+    ino: Ino,
+    block: u64,
+    extent: Extent,
+}
+
+impl Thin {
+    /// Its file, block and extent.
+    pub(crate) fn mapped(&self) -> (Ino, u64, Extent) {
+        (self.ino, self.block, self.extent.clone())
+    }
+}
 
 /// What there is to judge by.
 pub(crate) struct Arrival<'a> {
@@ -29,8 +44,8 @@ pub(crate) struct Arrival<'a> {
     next_sequence: u64,
     /// Zones whose headers were looked at, and whether they are what they must be.
     headers: RefCell<BTreeMap<ZoneId, bool>>,
-    /// Stripe sets of which a crash left something that hangs on one zone: it is there, but must not stay so.
-    thin: RefCell<BTreeSet<ZoneId>>,
+    /// What a crash left in one zone of a stripe set alone: it is there, but must not stay so.
+    thin: RefCell<Vec<Thin>>,
 }
 
 impl<'a> Arrival<'a> {
@@ -53,18 +68,24 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// Has the stripe sets emptied of which a crash left something that hangs on one zone.
-    pub(crate) fn tell_thin(&self, zones: &Zones) {
-        for zone in self.thin.borrow().iter() {
-            zones.note_lack_of_redundancy(*zone);
+    /// What hangs on one zone of its stripe set. The sets are not written to any more.
+    pub(crate) fn take_thin(self, zones: &Zones) -> Vec<Thin> {
+        let thin = self.thin.into_inner();
+        for thin in &thin {
+            zones.note_lack_of_redundancy(thin.zone);
         }
+        thin
     }
 
     /// Whether all data that a record refers to is there. An error where the device does not let
     /// that be known: to take it for missing would cut off what may have been acknowledged.
     pub(crate) fn of(&self, ops: &[Op]) -> Result<bool> {
         for op in ops {
-            let (Op::Map { extent, .. } | Op::Move { extent, .. }) = op else {
+            let (Op::Map { ino, block, extent }
+            | Op::Move {
+                ino, block, extent, ..
+            }) = op
+            else {
                 continue;
             };
             let arrived = match extent {
@@ -87,6 +108,16 @@ impl<'a> Arrival<'a> {
             };
             if !arrived {
                 return Ok(false);
+            }
+            if let Some((addr, blocks)) = extent.place()
+                && self.is_thin(addr, blocks)
+            {
+                self.thin.borrow_mut().push(Thin {
+                    zone: addr.zone(),
+                    ino: *ino,
+                    block: *block,
+                    extent: extent.clone(),
+                });
             }
         }
         Ok(true)
@@ -126,11 +157,13 @@ impl<'a> Arrival<'a> {
             let mut others = self.media.others(addr, blocks).flatten();
             others.any(|bytes| is_intact(&bytes))
         };
-        let is_there = is_there && (proves || self.header_arrived(addr.zone())?);
-        if is_there && !info.state.is_worn_out() && !self.media.rows_agree(addr, blocks) {
-            self.thin.borrow_mut().insert(addr.zone());
-        }
-        Ok(is_there)
+        Ok(is_there && (proves || self.header_arrived(addr.zone())?))
+    }
+
+    /// Whether blocks that are there hang on one zone of their stripe set. A set of which one has failed is emptied anyway.
+    fn is_thin(&self, addr: Addr, blocks: u32) -> bool {
+        let info = self.report.get(addr.zone().0 as usize);
+        info.is_some_and(|info| !info.state.is_worn_out()) && !self.media.rows_agree(addr, blocks)
     }
 
     /// Whether the header of a data zone is there, and of its present life: it can be lost while

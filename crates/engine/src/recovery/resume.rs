@@ -7,6 +7,7 @@ use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
 
 use super::RecoveryReport;
+use super::arrival::Thin;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::headers::read_header;
@@ -63,6 +64,31 @@ pub(super) fn go_on(
             Ok(())
         }
         other => other,
+    }
+}
+
+/// Writes anew what a crash left in one zone of a stripe set alone, before anybody builds upon it. Where that fails the set is emptied
+/// later.
+pub(super) fn write_anew(engine: &Engine, thin: &[Thin]) {
+    let store = &engine.store;
+    if store.is_read_only() || store.options.read_only {
+        return;
+    }
+    let zones: BTreeSet<ZoneId> = thin.iter().map(|thin| thin.zone).collect();
+    for zone in zones {
+        let of_zone = thin.iter().filter(|thin| thin.zone == zone);
+        let status = store.zones.status_from(zone.0 as usize, 1);
+        let Some(status) = status.first() else {
+            continue;
+        };
+        // Until it is durable where it is now, a mount may find it where it was.
+        let rewritten = engine.reclaimer.rewrite(status, of_zone.map(Thin::mapped));
+        if let Err(error) = rewritten.and_then(|()| engine.data.sync_metadata()) {
+            tracing::warn!(
+                zone = zone.0, %error,
+                "what a crash left in one zone of a stripe set alone is not written anew yet"
+            );
+        }
     }
 }
 
