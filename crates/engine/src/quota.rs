@@ -210,7 +210,8 @@ impl Quotas {
         if !matches!(self.state().counting, Counting::Below(_)) {
             return Ok(false);
         }
-        let at_once = (self.store.transaction_ops_max() / 4).clamp(1, INODES_MAX);
+        // Those of owners are reckoned with.
+        let at_once = self.store.transaction_ops_max().clamp(1, INODES_MAX);
         self.history.update(Intent::Shrink, |tx| {
             let state = tx.find(|meta| Ok(meta.quota))?;
             let Counting::Below(from) = state.counting else {

@@ -108,7 +108,7 @@ fn instead<D: ZonedDevice>(device: &D, set: Set, part: Part, error: DeviceError)
         return Ok(rebuilt);
     }
     // What was not written can be read of a zone that is full or read-only, and so of a set that looks like one.
-    let is_over = is_over(device, set)?;
+    let is_over = is_over(device, set, part)?;
     if part.rows == 1 && !is_over {
         return Err(error);
     }
@@ -135,10 +135,12 @@ fn instead<D: ZonedDevice>(device: &D, set: Set, part: Part, error: DeviceError)
     Ok(whole.freeze())
 }
 
-fn is_over<D: ZonedDevice>(device: &D, set: Set) -> Result<bool> {
+/// Whether nothing will be written any more to rows of a set, which it has.
+fn is_over<D: ZonedDevice>(device: &D, set: Set, part: Part) -> Result<bool> {
     let zones = device.report(set.zones())?;
-    let state = of_set(&set, &zones).state;
-    Ok(matches!(state, ZoneState::Full | ZoneState::ReadOnly))
+    let looks = of_set(&set, &zones);
+    let is_inside = set.blocks(part.row + part.rows) <= looks.capacity;
+    Ok(is_inside && matches!(looks.state, ZoneState::Full | ZoneState::ReadOnly))
 }
 
 fn of_all<D: ZonedDevice>(device: &D, set: Set, part: Part) -> Vec<Result<Buffer>> {
