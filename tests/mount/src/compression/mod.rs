@@ -147,7 +147,6 @@ fn chattr_and_lsattr_set_and_show_it(bed: &TestBed) -> Result<()> {
             ("+m", "Invalid argument"),
             ("+A", "not supported"),
             ("+C", "not supported"),
-            ("+P", "not supported"),
         ] {
             let refused = chattr(path, changes);
             let error = format!("{:#}", refused.err().context(changes.to_owned())?);
