@@ -4,6 +4,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::harness;
+use crate::stripes;
 use crate::workload::Mix;
 use persimmon_sim::device::{Fault, SimConfig};
 
@@ -89,7 +90,9 @@ fn device_plan(rng: &mut ChaCha8Rng, may_fail: bool) -> harness::Plan {
     loop {
         let plan = harness::Plan::new(DEVICES_FROM + rng.random_range(0..1 << 32));
         let fits = plan.faults.is_empty() || may_fail;
-        if fits && !plan.heavy && plan.config.geometry.zone_count < 300 {
+        // The volume sees the device itself here.
+        let is_striped = stripes::of_seed(plan.seed).is_some();
+        if fits && !is_striped && !plan.heavy && plan.config.geometry.zone_count < 300 {
             return plan;
         }
     }
