@@ -241,7 +241,7 @@ typedef struct persimmon_create_options {
   const char *compression;
   // 2: each block of the device, of files and metadata, is in two zones, and any one can be lost. 0 or 1: it is not.
   uint32_t data_copies;
-  // 2 to 15: to so many zones with data belongs one with their parity, and any one can be lost. 0: none.
+  // Zones of file data that share a zone of parity, 2 to 15: any one of them can be lost. 0: no parity.
   uint32_t data_parity;
 } persimmon_create_options;
 

@@ -42,7 +42,7 @@ pub struct persimmon_create_options {
     pub compression: *const c_char,
     /// 2: each block of the device, of files and metadata, is in two zones, and any one can be lost. 0 or 1: it is not.
     pub data_copies: u32,
-    /// 2 to 15: to so many zones with data belongs one with their parity, and any one can be lost. 0: none.
+    /// Zones of file data that share a zone of parity, 2 to 15: any one of them can be lost. 0: no parity.
     pub data_parity: u32,
 }
 

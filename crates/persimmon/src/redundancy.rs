@@ -81,11 +81,8 @@ impl DataRedundancy {
         let divided = |stripes: Stripes| Divided {
             geometry: striped::geometry_of(below, stripes),
             capacities: ZoneCapacities {
-                metadata: if stripes.metadata_sets > 0 {
-                    capacity
-                } else {
-                    striped::capacity_of(capacity, stripes)
-                },
+                // Those sets are mirrors.
+                metadata: capacity,
                 data: striped::capacity_of(capacity, stripes),
             },
             stripes: Some(stripes),

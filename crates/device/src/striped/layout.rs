@@ -41,7 +41,7 @@ pub(super) struct Part {
 }
 
 impl Layout {
-    /// Of a device with so many zones, those of its label included.
+    /// Of a device with `zones` zones, those of its label included.
     pub(super) fn of(stripes: Stripes, zones: u32) -> Layout {
         let zones = zones.saturating_sub(LABEL_ZONES);
         let mirrored = stripes.metadata_sets.min(zones / 2);
@@ -104,6 +104,14 @@ impl Layout {
     }
 }
 
+/// Blocks in the first `rows` rows of a set with `columns` columns. The header is a row by itself.
+pub(super) fn blocks_of(rows: u32, columns: u32) -> u32 {
+    match rows.checked_sub(1) {
+        None => 0,
+        Some(behind_header) => behind_header.saturating_mul(columns).saturating_add(1),
+    }
+}
+
 impl Set {
     /// Its zones; the last one has the parity.
     pub(super) fn zones(&self) -> Range<u32> {
@@ -115,12 +123,9 @@ impl Set {
         ZoneId(self.first + column)
     }
 
-    /// How many blocks of the set so many rows hold.
+    /// Blocks of the set in its first `rows` rows.
     pub(super) fn blocks(&self, rows: u32) -> u32 {
-        match rows.checked_sub(1) {
-            None => 0,
-            Some(behind_header) => behind_header.saturating_mul(self.columns).saturating_add(1),
-        }
+        blocks_of(rows, self.columns)
     }
 
     /// The row that a block lies in.

@@ -49,13 +49,10 @@ pub fn zones_of(below: &Geometry, stripes: Stripes, set: ZoneId) -> Option<Range
     layout.set(set).map(|set| set.zones())
 }
 
-/// Blocks that can be written of a set for data, of zones with so many.
+/// Capacity of a set for data whose zones have the capacity `zone_capacity`, both in blocks.
 #[must_use]
 pub fn capacity_of(zone_capacity: u32, stripes: Stripes) -> u32 {
-    let behind_header = zone_capacity.saturating_sub(1);
-    behind_header
-        .saturating_mul(stripes.columns)
-        .saturating_add(u32::from(zone_capacity > 0))
+    layout::blocks_of(zone_capacity, stripes.columns)
 }
 
 impl<D: ZonedDevice + 'static> Striped<D> {

@@ -96,6 +96,11 @@ enum Step {
 }
 
 impl FileData {
+    /// Extents that one record may share: each takes several changes of the tree.
+    pub(super) fn shared_extents_max(&self) -> usize {
+        EXTENTS_MAX.min(self.store.transaction_ops_max() / 4).max(1)
+    }
+
     /// Clones a range, up to the first block that has to be copied instead.
     ///
     /// # Errors
@@ -227,7 +232,7 @@ impl FileData {
         );
         let blocks = blocks_in(len);
         // Each extent is an item of both files and of the store, and has a count.
-        let extents_max = EXTENTS_MAX.min(self.store.transaction_ops_max() / 4).max(1);
+        let extents_max = self.shared_extents_max();
         let mut done = 0;
         while done < blocks {
             let start = from + done;

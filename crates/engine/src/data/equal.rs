@@ -70,7 +70,7 @@ impl FileData {
             to: (range.to, range.to_offset / BLOCK),
             blocks: blocks_in(len),
             may_swap: self.store.check_changeable(range.from).is_ok() || !changes,
-            extents_max: EXTENTS_MAX.min(self.store.transaction_ops_max() / 4).max(1),
+            extents_max: self.shared_extents_max(),
         };
         let equal = self.equal_bytes(&pair, len, least)?;
         let mut cloned = Cloned::NONE;

@@ -11,7 +11,6 @@ use persimmon_format::{Ino, Lsn};
 use super::Duplicate;
 use super::find::places_of;
 use crate::data::FileData;
-use crate::data::clone::EXTENTS_MAX;
 use crate::data::equal::reaches_into;
 use crate::data::files::Change;
 use crate::data::read_cache::Place;
@@ -118,7 +117,7 @@ impl FileData {
         if from == to && source.0.abs_diff(target.0) < duplicate.blocks() {
             return Ok(Verdict::Stale);
         }
-        let extents_max = EXTENTS_MAX.min(self.store.transaction_ops_max() / 4).max(1);
+        let extents_max = self.shared_extents_max();
         let replaced = tx.extents(to, target.0, target.1, extents_max + 1)?;
         let extents = tx.extents(from, source.0, source.1, extents_max + 1)?;
         if replaced.len().max(extents.len()) > extents_max {
