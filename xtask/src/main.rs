@@ -1,8 +1,10 @@
-//! Developer commands: `cargo xtask demo`, `test`, `bench`, `requests`, `peers`, `simulate`, `hosted`, `interleave`, `pins`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
+//! Developer commands: `cargo xtask demo`, `test`, `bench`, `copies`, `requests`, `peers`, `simulate`, `hosted`, `interleave`, `pins`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
 
 mod bench;
 mod capi;
+mod copies;
 mod demo;
+mod figures;
 mod hosted;
 mod interleave;
 mod peers;
@@ -36,6 +38,8 @@ enum Command {
     Bench(bench::Options),
     /// Count what the kernel asks of a FUSE mount while a command runs
     Requests(requests::Options),
+    /// Compare how fast directories are copied to Persimmon and to btrfs, compressed and not, and what they take there
+    Copies(copies::Options),
     /// Build the C library, with versioned symbols
     Capi(capi::Options),
     /// Show what Persimmon does, on one page: programs, cleaning, SIGKILL and recovery, with proofs
@@ -84,6 +88,7 @@ fn run(command: Command) -> Result<bool> {
     match command {
         Command::Bench(options) => bench::run(&options),
         Command::Requests(options) => requests::run(&options),
+        Command::Copies(options) => copies::run(&options),
         Command::Capi(options) => capi::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Peers(options) => peers::run(&options),

@@ -22,6 +22,8 @@ pub enum Kind {
     Ext4,
     /// The same.
     Xfs,
+    /// The same.
+    Btrfs,
     /// The same, where the kernel has it.
     F2fs,
 }
@@ -33,6 +35,7 @@ impl Kind {
             Kind::Persimmon => "persimmon",
             Kind::Ext4 => "ext4",
             Kind::Xfs => "xfs",
+            Kind::Btrfs => "btrfs",
             Kind::F2fs => "f2fs",
         }
     }
@@ -83,7 +86,7 @@ impl Volume {
                 command.arg(&volume.image);
                 output(command.args(["--size", &bytes.to_string()]).args(mkfs))?;
             }
-            Kind::Ext4 | Kind::Xfs | Kind::F2fs => {
+            Kind::Ext4 | Kind::Xfs | Kind::Btrfs | Kind::F2fs => {
                 File::create(&volume.image)?.set_len(bytes)?;
                 let mut command = Command::new(format!("mkfs.{}", kind.name()));
                 let force = if kind == Kind::Ext4 { "-F" } else { "-f" };
@@ -105,11 +108,12 @@ impl Volume {
         self.mount_with(&[])
     }
 
-    /// The same; `options` are further ones for Persimmon.
+    /// The same with further options.
     pub fn mount_with(&self, options: &[&str]) -> Result<String> {
         if self.kind != Kind::Persimmon {
             let mut command = Command::new("mount");
             command.args(["-t", self.kind.name(), "-o", "loop"]);
+            command.args(options.iter().flat_map(|option| ["-o", *option]));
             return output(command.arg(&self.image).arg(&self.dir));
         }
         // Files, not pipes: a daemon that kept one open would hold the reader up.
@@ -131,7 +135,7 @@ impl Volume {
         output(Command::new("umount").arg(&self.dir))?;
         match self.kind {
             Kind::Persimmon => self.json("info", &self.image).map(|_| ()),
-            Kind::Ext4 | Kind::Xfs | Kind::F2fs => self.wait_for_loop(),
+            Kind::Ext4 | Kind::Xfs | Kind::Btrfs | Kind::F2fs => self.wait_for_loop(),
         }
     }
 
@@ -190,7 +194,7 @@ impl Drop for Volume {
         // The daemon may still be writing: the directory below it must outlive it.
         let waited = match self.kind {
             Kind::Persimmon => self.json("info", &self.image).map(|_| ()),
-            Kind::Ext4 | Kind::Xfs | Kind::F2fs => self.wait_for_loop(),
+            Kind::Ext4 | Kind::Xfs | Kind::Btrfs | Kind::F2fs => self.wait_for_loop(),
         };
         if let Err(error) = waited {
             eprintln!("waiting for {}: {error:#}", self.image.display());

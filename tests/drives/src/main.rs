@@ -2,6 +2,7 @@
 //! is on the drives they are given.
 
 mod appends;
+mod databases;
 mod events;
 mod failing;
 mod kept;

@@ -12,6 +12,8 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 
+use crate::databases::{self, Journal};
+
 /// What is written at once where nothing else is said.
 const PIECE: usize = 1 << 20;
 /// Size of the files that a volume is filled with.
@@ -68,6 +70,14 @@ pub enum Work {
     Varmail { dir: PathBuf, count: u64 },
     /// A tree of small files made, synced, a third of it deleted, made again, and so on
     Untar { dir: PathBuf, rounds: u64 },
+    /// A table of SQLite's, and so many transactions on it, each durable; none makes the table
+    Sqlite {
+        dir: PathBuf,
+        journal: Journal,
+        count: u64,
+    },
+    /// A cluster of PostgreSQL's, and so many transactions of pgbench; none makes the cluster
+    Pgbench { dir: PathBuf, count: u64 },
 }
 
 /// What a workload did.
@@ -123,6 +133,25 @@ pub fn run(work: &Work) -> Result<()> {
         } => fsync(dir, *mib, *bytes, *count, &mut noise, &mut done),
         Work::Varmail { dir, count } => varmail(dir, *count, &mut noise, &mut done),
         Work::Untar { dir, rounds } => untar(dir, *rounds, &mut noise, &mut done),
+        Work::Sqlite {
+            dir,
+            journal,
+            count,
+        } => {
+            done.operations = *count;
+            let draw = &mut |limit| noise.below(limit);
+            match count {
+                0 => databases::sqlite_load(dir, *journal, draw),
+                count => databases::sqlite_transfer(dir, *count, draw),
+            }
+        }
+        Work::Pgbench { dir, count } => {
+            done.operations = *count;
+            match count {
+                0 => databases::postgres_load(dir),
+                count => databases::postgres_transfer(dir, *count),
+            }
+        }
     }?;
     println!(
         "done {} {} {:.3}",

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use super::phases::Phases;
 use super::rows::Row;
 
+use crate::figures::median;
+
 /// The library's rows: the example's field, the name, the unit, what a unit is, the bar in units.
 const LIBRARY: [(&str, &str, &str, f64, f64); 2] = [
     (
@@ -241,7 +243,7 @@ impl Report {
                 verdict(row.met())
             );
             if !row.nothing.is_empty() {
-                let (rate, ratio) = (median(&row.nothing), median(&row.ratios_to_nothing()));
+                let (rate, ratio) = (median(&row.nothing), median(row.ratios_to_nothing()));
                 let _ = write!(text, "  {rate:>10.0} {ratio:>6.2}");
             }
             let _ = writeln!(text);
@@ -273,7 +275,7 @@ impl Measured {
     }
 
     fn met(&self) -> bool {
-        median(&self.ratios()) >= self.bar
+        median(self.ratios()) >= self.bar
     }
 
     fn json(&self) -> Value {
@@ -284,14 +286,14 @@ impl Measured {
             "ext4": self.ext4,
             "persimmon_median": median(&self.persimmon),
             "ext4_median": median(&self.ext4),
-            "ratio_median": median(&self.ratios()),
+            "ratio_median": median(self.ratios()),
             "bar": self.bar,
             "met": self.met(),
         });
         if !self.nothing.is_empty() {
             row["nothing"] = json!(self.nothing);
             row["nothing_median"] = json!(median(&self.nothing));
-            row["ratio_to_nothing_median"] = json!(median(&self.ratios_to_nothing()));
+            row["ratio_to_nothing_median"] = json!(median(self.ratios_to_nothing()));
         }
         row
     }
@@ -319,27 +321,4 @@ fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     let mut ratios: Vec<f64> = rounds.map(|(ours, theirs)| ours / theirs).collect();
     ratios.sort_by(f64::total_cmp);
     ratios
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        len if len % 2 == 1 => sorted[middle],
-        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::median;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert!(median(&[]).is_nan());
-    }
 }

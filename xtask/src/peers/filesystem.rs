@@ -13,6 +13,8 @@ pub struct Filesystem {
     pub unmount: &'static str,
     /// Prints its own counters, while it is mounted.
     pub stats: Option<&'static str>,
+    /// Measured only where it is asked for.
+    pub by_name_only: bool,
 }
 
 enum Drives {
@@ -27,15 +29,28 @@ pub const DIR: &str = "/mnt/w";
 
 const UNMOUNT: &str = "umount /mnt/w";
 
+const PERSIMMON: Filesystem = Filesystem {
+    name: "persimmon",
+    drives: Drives::Zoned,
+    mkfs: "mkfs.persimmon --force /dev/ns1",
+    mount: "mount -t persimmon /dev/ns1 /mnt/w",
+    unmount: "persimmon umount /mnt/w",
+    stats: Some("persimmon stats /mnt/w"),
+    by_name_only: false,
+};
+
+const BTRFS: Filesystem = Filesystem {
+    name: "btrfs",
+    drives: Drives::Zoned,
+    mkfs: "mkfs.btrfs -q -f -m single -d single /dev/ns1",
+    mount: "modprobe btrfs; mount -t btrfs /dev/ns1 /mnt/w",
+    unmount: UNMOUNT,
+    stats: None,
+    by_name_only: false,
+};
+
 pub const ALL: &[Filesystem] = &[
-    Filesystem {
-        name: "persimmon",
-        drives: Drives::Zoned,
-        mkfs: "mkfs.persimmon --force /dev/ns1",
-        mount: "mount -t persimmon /dev/ns1 /mnt/w",
-        unmount: "persimmon umount /mnt/w",
-        stats: Some("persimmon stats /mnt/w"),
-    },
+    PERSIMMON,
     Filesystem {
         name: "f2fs",
         drives: Drives::ZonedAnd(64),
@@ -43,15 +58,9 @@ pub const ALL: &[Filesystem] = &[
         mount: "modprobe f2fs; mount -t f2fs /dev/ns2 /mnt/w",
         unmount: UNMOUNT,
         stats: None,
+        by_name_only: false,
     },
-    Filesystem {
-        name: "btrfs",
-        drives: Drives::Zoned,
-        mkfs: "mkfs.btrfs -q -f -m single -d single /dev/ns1",
-        mount: "modprobe btrfs; mount -t btrfs /dev/ns1 /mnt/w",
-        unmount: UNMOUNT,
-        stats: None,
-    },
+    BTRFS,
     // mkfs.xfs takes less than 300 MiB only when told that this is a test. On drives as small as these it would
     // otherwise go without a good part of the capacity, and write far more than on real ones.
     Filesystem {
@@ -61,6 +70,7 @@ pub const ALL: &[Filesystem] = &[
         mount: "modprobe xfs; mount -t xfs -o rtdev=/dev/ns1 /dev/ns2 /mnt/w",
         unmount: UNMOUNT,
         stats: None,
+        by_name_only: false,
     },
     // Overwrites in place, on a drive without zones: what zones cost the others.
     Filesystem {
@@ -70,6 +80,25 @@ pub const ALL: &[Filesystem] = &[
         mount: "modprobe ext4; mount -t ext4 /dev/ns1 /mnt/w",
         unmount: UNMOUNT,
         stats: None,
+        by_name_only: false,
+    },
+    Filesystem {
+        name: "persimmon-plain",
+        mount: "mount -t persimmon -o compression=none,deltas=none /dev/ns1 /mnt/w",
+        by_name_only: true,
+        ..PERSIMMON
+    },
+    Filesystem {
+        name: "persimmon-zstd",
+        mount: "mount -t persimmon -o compression=zstd:1 /dev/ns1 /mnt/w",
+        by_name_only: true,
+        ..PERSIMMON
+    },
+    Filesystem {
+        name: "btrfs-zstd",
+        mount: "modprobe btrfs; mount -t btrfs -o compress=zstd:1 /dev/ns1 /mnt/w",
+        by_name_only: true,
+        ..BTRFS
     },
 ];
 

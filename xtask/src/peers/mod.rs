@@ -14,6 +14,7 @@ use clap::Args;
 use crate::vm::counters::Counters;
 use crate::vm::drive::{Drive, Kind};
 use crate::vm::guest::{Clock, Guest, Machine};
+use crate::vm::host_root;
 use crate::vm::kernel::Kernel;
 use crate::{setup, vm, volume};
 
@@ -33,7 +34,8 @@ pub struct Options {
     /// What of a zone can be written, MiB [default: all of it]
     #[arg(long)]
     capacity_mib: Option<u64>,
-    /// Only these: persimmon, f2fs, btrfs, xfs, ext4
+    /// Only these: persimmon, f2fs, btrfs, xfs, ext4; and, measured only if named here, persimmon-plain (neither
+    /// compression nor deltas), persimmon-zstd and btrfs-zstd (zstd:1)
     #[arg(long, num_args = 1..)]
     only: Vec<String>,
     /// Only workloads with one of these in their name
@@ -71,11 +73,11 @@ pub fn run(options: &Options) -> Result<bool> {
         setup::packages()?;
         vm::build()?;
     }
-    let chosen = |name: &str| options.only.is_empty() || options.only.iter().any(|n| n == name);
-    let filesystems: Vec<&Filesystem> = filesystem::ALL
-        .iter()
-        .filter(|filesystem| chosen(filesystem.name))
-        .collect();
+    let chosen = |filesystem: &&Filesystem| match options.only.as_slice() {
+        [] => !filesystem.by_name_only,
+        names => names.iter().any(|name| name == filesystem.name),
+    };
+    let filesystems: Vec<&Filesystem> = filesystem::ALL.iter().filter(chosen).collect();
     if filesystems.is_empty() {
         bail!("there is none of these names");
     }
@@ -102,7 +104,7 @@ pub fn run(options: &Options) -> Result<bool> {
             cpus: 2,
             programs: vm::programs()?,
             clock: Clock::Host,
-            sees_host: false,
+            sees_host: rows.iter().any(|row| row.programs),
             life_limit: LIFE_LIMIT,
         };
         let save = |report: &Report| match &options.json {
@@ -112,6 +114,7 @@ pub fn run(options: &Options) -> Result<bool> {
         let place = Place {
             machine: &machine,
             set_up: &set_up,
+            tests: &volume::built("drive-tests")?,
         };
         measure(filesystem, &place, &rows, &mut report, &save)?;
     }
@@ -143,14 +146,28 @@ struct Place<'a> {
     machine: &'a Machine,
     /// What is run first.
     set_up: &'a str,
+    /// The program of the workloads, on this machine.
+    tests: &'a Path,
 }
 
 impl Place<'_> {
     fn boot(&self) -> Result<Guest> {
         let mut guest = Guest::boot(self.machine)?;
         guest.check(self.set_up, LIMIT)?;
+        if self.machine.sees_host {
+            host_root::set_up(&mut guest)?;
+        }
         Counters::set_up(&mut guest)?;
         Ok(guest)
+    }
+
+    /// The guest's command that does this work.
+    fn work(&self, row: &Row, work: &str) -> Result<String> {
+        if row.programs {
+            host_root::command(&format!("{} work {work}", self.tests.display()))
+        } else {
+            Ok(format!("drive-tests work {work}"))
+        }
     }
 }
 
@@ -171,7 +188,7 @@ fn measure(
     report.kernel(guest.check("uname -r", LIMIT)?.trim());
     report.usable(filesystem.name, usable(&mut guest, filesystem)?);
     for row in rows {
-        let figures = match row_of(&mut guest, filesystem, row) {
+        let figures = match row_of(&mut guest, filesystem, place, row) {
             Ok(figures) => Ok(figures),
             Err(error) if error.root_cause().is::<volume::Interrupted>() => return Err(error),
             Err(error) => {
@@ -224,24 +241,26 @@ fn usable(guest: &mut Guest, filesystem: &Filesystem) -> Result<u64> {
     }
 }
 
-fn row_of(guest: &mut Guest, filesystem: &Filesystem, row: &Row) -> Result<Figures> {
+fn row_of(guest: &mut Guest, filesystem: &Filesystem, place: &Place, row: &Row) -> Result<Figures> {
+    let commands = |works: &[String]| -> Result<Vec<String>> {
+        works.iter().map(|work| place.work(row, work)).collect()
+    };
     guest.check(filesystem.mkfs, LIMIT)?;
     if !row.before.is_empty() {
-        in_mount(guest, filesystem, &row.before, &mut None)?;
+        in_mount(guest, filesystem, &commands(&row.before)?, &mut None)?;
     }
     let before = Counters::read(guest)?;
     let mut done = Done::default();
     let mut stats = filesystem.stats.map(|_| String::new());
-    for command in &row.counted {
-        let command = std::slice::from_ref(command);
-        done.add(in_mount(guest, filesystem, command, &mut stats)?);
+    for command in commands(&row.counted)? {
+        done.add(in_mount(guest, filesystem, &[command], &mut stats)?);
     }
     let sent = Counters::read(guest)?.since(before);
     let bytes = sent.bytes;
     let value = match row.unit {
         Unit::UserBytes => bytes as f64 / done.bytes as f64,
         Unit::Files(files) => bytes as f64 / 1024.0 / files as f64,
-        Unit::Operations => bytes as f64 / 1024.0 / done.operations as f64,
+        Unit::Operations | Unit::Transactions => bytes as f64 / 1024.0 / done.operations as f64,
     };
     Ok(Figures {
         value,
@@ -279,7 +298,7 @@ fn in_mount(
     guest.check(filesystem.mount, LIMIT)?;
     let mut done = Done::default();
     for command in commands {
-        let said = guest.check(&format!("drive-tests work {command}"), LIMIT)?;
+        let said = guest.check(command, LIMIT)?;
         let words = said.lines().find_map(|line| line.strip_prefix("done "));
         let words: Vec<&str> = words.context("no result")?.split_whitespace().collect();
         ensure!(words.len() == 3, "the result is {words:?}");

@@ -10,6 +10,8 @@ pub struct Row {
     pub before: Vec<String>,
     /// The same; each is mounted and unmounted for itself.
     pub counted: Vec<String>,
+    /// They want programs of this machine, whose root the guest sees.
+    pub programs: bool,
 }
 
 /// What the bytes that were sent are divided by.
@@ -21,6 +23,8 @@ pub enum Unit {
     Files(u64),
     /// By operations, in KiB.
     Operations,
+    /// The same, where each is a transaction of a database.
+    Transactions,
 }
 
 impl Unit {
@@ -30,6 +34,7 @@ impl Unit {
             Unit::UserBytes => "bytes sent per byte written",
             Unit::Files(_) => "KiB a file",
             Unit::Operations => "KiB an fsync",
+            Unit::Transactions => "KiB a transaction",
         }
     }
 }
@@ -44,6 +49,7 @@ pub fn all(size_mib: u64) -> Vec<Row> {
                 unit: Unit::UserBytes,
                 before: vec![format!("fill {DIR} {}", size_mib * percent / 100)],
                 counted: vec![format!("overwrite {DIR} {}{flag}", size_mib * 2)],
+                programs: false,
             });
         }
     }
@@ -53,6 +59,7 @@ pub fn all(size_mib: u64) -> Vec<Row> {
             unit: Unit::UserBytes,
             before: vec![format!("fill {DIR} {} --files 8", size_mib * percent / 100)],
             counted: vec![format!("overwrite {DIR} {} --mixed", size_mib * 2)],
+            programs: false,
         });
     }
     for (name, bytes) in [
@@ -71,6 +78,7 @@ pub fn all(size_mib: u64) -> Vec<Row> {
                     format!("update {DIR} {files} {bytes}"),
                     format!("delete {DIR} {files}"),
                 ],
+                programs: false,
             });
         }
     }
@@ -80,6 +88,7 @@ pub fn all(size_mib: u64) -> Vec<Row> {
             unit: Unit::Operations,
             before: vec![format!("fsync {DIR} 64 4096 0")],
             counted: vec![format!("fsync {DIR} 64 {} {count}", kib << 10)],
+            programs: false,
         });
     }
     rows.push(Row {
@@ -87,12 +96,30 @@ pub fn all(size_mib: u64) -> Vec<Row> {
         unit: Unit::UserBytes,
         before: Vec::new(),
         counted: vec![format!("varmail {DIR} 3000")],
+        programs: false,
     });
     rows.push(Row {
         name: "untar".to_owned(),
         unit: Unit::UserBytes,
         before: Vec::new(),
         counted: vec![format!("untar {DIR} 10")],
+        programs: false,
+    });
+    for (journal, name) in [("wal", "WAL"), ("delete", "DELETE journal")] {
+        rows.push(Row {
+            name: format!("SQLite, {name}"),
+            unit: Unit::Transactions,
+            before: vec![format!("sqlite {DIR} {journal} 0")],
+            counted: vec![format!("sqlite {DIR} {journal} 3000")],
+            programs: true,
+        });
+    }
+    rows.push(Row {
+        name: "PostgreSQL, pgbench".to_owned(),
+        unit: Unit::Transactions,
+        before: vec![format!("pgbench {DIR} 0")],
+        counted: vec![format!("pgbench {DIR} 3000")],
+        programs: true,
     });
     rows
 }

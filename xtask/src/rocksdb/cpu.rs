@@ -8,8 +8,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::plugin::{Plugin, output, uri};
-use super::speed::{median, print_head};
+use super::speed::print_head;
 use super::verdict;
+use crate::figures::median;
 use crate::setup;
 
 /// Percent of all samples.

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::places::{BLOCK_BYTES, Device, Place, Way};
 use super::plugin::{Plugin, output};
-use super::speed::{median, print_head};
+use super::speed::print_head;
+use crate::figures::median;
 use crate::setup;
 use crate::volume::Kind;
 
@@ -275,8 +276,8 @@ fn print(load: &str, number: usize, all: &[Vec<Vec<OltpRun>>]) {
             });
         println!(
             "| {name} | {:.0} | {:.1} | {:.2} | {:.3} | {cleaning} | {:.2} ({least:.2} - {most:.2}) |",
-            median(runs().map(|run| run.per_second).collect()),
-            median(runs().map(|run| run.p99_ms).collect()),
+            median(runs().map(|run| run.per_second)),
+            median(runs().map(|run| run.p99_ms)),
             sum(|run| run.syncs) / sum(|run| run.transactions),
             device.bytes as f64 / sum(|run| run.written),
             median(ratios.clone()),

@@ -34,6 +34,7 @@ impl Way {
             Way::Plugin(_) | Way::Mount(Kind::Persimmon, _) => &[],
             Way::Mount(Kind::Ext4, _) => &[("e2fsprogs", "ext4")],
             Way::Mount(Kind::Xfs, _) => &[("xfsprogs", "XFS")],
+            Way::Mount(Kind::Btrfs, _) => &[("btrfs-progs", "btrfs")],
             Way::Mount(Kind::F2fs, _) => &[("f2fs-tools", "f2fs")],
         }
     }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use super::plugin::{Plugin, output, uri};
 use super::verdict;
+use crate::figures::median;
 use crate::setup;
 use crate::volume::{Kind, Volume};
 
@@ -158,18 +159,13 @@ fn read_speeds(said: &str, speeds: &mut Speeds) {
     }
 }
 
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn print_medians(all: &[BTreeMap<Subject, Speeds>]) {
     println!("Operations a second, medians of {} rounds:", all.len());
     print_head("workload", SUBJECTS.iter().map(|subject| subject.name()));
     for (workload, _) in WORKLOADS {
         print!("| {workload} |");
         for subject in SUBJECTS {
-            let values = all.iter().map(|round| round[subject][*workload]).collect();
+            let values = all.iter().map(|round| round[subject][*workload]);
             print!(" {:.0} |", median(values));
         }
         println!();
@@ -194,7 +190,7 @@ fn print_ratios(all: &[BTreeMap<Subject, Speeds>]) -> bool {
             let values = all
                 .iter()
                 .map(|round| round[one][*workload] / round[peer][*workload]);
-            let ratio = median(values.collect());
+            let ratio = median(values);
             let met = ratio >= *bar;
             print!(" {ratio:.2} ({}) |", verdict(met));
             // A mount pays for the kernel's way there and back; it is measured, and nothing is asked of it here.

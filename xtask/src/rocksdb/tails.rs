@@ -7,8 +7,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::places::{BLOCK_BYTES, Device, Figures, Place, Way};
 use super::plugin::Plugin;
-use super::speed::{median, print_head};
+use super::speed::print_head;
 use super::verdict;
+use crate::figures::median;
 use crate::volume::Kind;
 
 /// Longest p99.9 of reads while blocks are moved, beside the same where none are.

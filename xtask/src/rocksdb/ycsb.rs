@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 
 use super::places::{BLOCK_BYTES, Device, Figures, Place, Way};
 use super::plugin::Plugin;
-use super::speed::{median, print_head};
+use super::speed::print_head;
+use crate::figures::median;
 use crate::setup;
 use crate::volume::Kind;
 
@@ -177,10 +178,7 @@ fn print(subjects: &[&Subject], all: &[Vec<Runs>]) {
     println!("Operations a second, medians of {rounds} rounds:");
     print_head("workload", names());
     print_rows(all, |run| {
-        format!(
-            "{:.0}",
-            median(run.iter().map(|run| run.all.per_second).collect())
-        )
+        format!("{:.0}", median(run.iter().map(|run| run.all.per_second)))
     });
     for (what, figure) in [
         ("p99", (|reads| reads.p99) as fn(Figures) -> f64),
@@ -278,11 +276,7 @@ fn print_ratios(subjects: &[&Subject], all: &[Vec<Runs>]) {
         for (one, peer) in &pairs {
             let rounds = || all[*one].iter().zip(&all[*peer]);
             let runs = || rounds().map(|(one, peer)| (&one[number], &peer[number]));
-            let speed = median(
-                runs()
-                    .map(|(one, peer)| one.all.per_second / peer.all.per_second)
-                    .collect(),
-            );
+            let speed = median(runs().map(|(one, peer)| one.all.per_second / peer.all.per_second));
             let times = |figure: fn(Figures) -> f64| -> String {
                 let ratio = |(one, peer): (&YcsbRun, &YcsbRun)| {
                     Some(figure(one.reads?) / figure(peer.reads?))

@@ -8,6 +8,7 @@ mod checks;
 pub mod counters;
 pub mod drive;
 pub mod guest;
+pub mod host_root;
 pub mod kernel;
 mod power;
 mod real_programs;

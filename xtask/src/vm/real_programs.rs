@@ -1,5 +1,5 @@
-//! Real programs on a drive of the guest: the programs of this machine, whose root the guest sees read-only, and
-//! the checks of the mount tests that use them.
+//! Real programs on a drive of the guest: the programs of this machine and the checks of the mount tests that use
+//! them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::guest::{Guest, Machine};
+use super::host_root;
 use crate::{shell, volume};
 
 /// The ways to the guest's first drive, which is a ZNS SSD.
@@ -18,13 +19,6 @@ const LIMIT: Duration = Duration::from_secs(3 * 3600);
 /// With what comes before.
 pub const LIFE_LIMIT: Duration = Duration::from_secs(4 * 3600);
 const SET_UP_LIMIT: Duration = Duration::from_secs(120);
-
-/// This machine's root with room of its own for what programs write.
-const SET_UP: &str = "set -e; modprobe virtio_pci; modprobe 9pnet_virtio; modprobe 9p; mkdir -p /host; \
-    mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=524288 host /host; \
-    for dir in tmp run var/tmp; do mount -t tmpfs -o mode=1777 tmpfs /host/$dir; done; \
-    for dir in proc sys dev; do mount -o bind /$dir /host/$dir; done; \
-    mount -t tmpfs -o mode=1777 tmpfs /host/dev/shm; mkdir /host/tmp/zonefs; ip link set lo up";
 
 /// Runs the checks with one of these in their name on each of the ways, or on one; whether all passed.
 pub fn run(machine: &Machine, way: Option<&str>, filters: &[String]) -> Result<bool> {
@@ -39,8 +33,6 @@ pub fn run(machine: &Machine, way: Option<&str>, filters: &[String]) -> Result<b
     let tests = volume::built("mount-tests")?;
     let persimmon = volume::built("persimmon")?;
     let (tests, persimmon) = (text(&tests)?, text(&persimmon)?);
-    let path = std::env::var("PATH")?;
-    let home = std::env::var("HOME")?;
     let filters = match filters {
         [] => "programs::".to_owned(),
         filters => filters.join(" "),
@@ -52,17 +44,16 @@ pub fn run(machine: &Machine, way: Option<&str>, filters: &[String]) -> Result<b
     {
         let start = Instant::now();
         let mut guest = Guest::boot(machine)?;
-        guest.check(SET_UP, SET_UP_LIMIT)?;
+        host_root::set_up(&mut guest)?;
         if way.starts_with("zonefs:") {
             let zonefs = "modprobe zonefs; drive-tests zonefs-make /dev/ns1 && \
                           mount -t zonefs -o explicit-open /dev/ns1 /host/tmp/zonefs";
             guest.check(zonefs, SET_UP_LIMIT)?;
         }
         println!("-- {way} on Linux {}", machine.kernel.name());
-        let command = format!(
-            "chroot /host /usr/bin/env -i PATH={path} HOME={home} LANG=C.UTF-8 {tests} --persimmon {persimmon} \
-             --work /var/tmp/persimmon --device {way} --patience {PATIENCE} {filters}"
-        );
+        let command = host_root::command(&format!(
+            "{tests} --persimmon {persimmon} --work /var/tmp/persimmon --device {way} --patience {PATIENCE} {filters}"
+        ))?;
         let code = guest.run(&command, LIMIT, &mut |line| println!("{line}"))?;
         println!("{way}: {:.0} s", start.elapsed().as_secs_f64());
         all_passed &= code == 0;

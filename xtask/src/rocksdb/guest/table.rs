@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::places::Place;
 use super::workloads::{Figures, Workload};
-use crate::rocksdb::speed::median;
+use crate::figures::median;
 
 /// Everything that was measured.
 pub struct Report {

@@ -6,8 +6,9 @@ use anyhow::{Context, Result};
 use super::places::{PLUGIN, PLUGIN_ZONEFS, Place};
 use super::workloads::{Figures, bench, entries};
 use super::{LIMIT, Setting, boot, machine, set_up};
+use crate::figures::median;
 use crate::rocksdb::plugin::Plugin;
-use crate::rocksdb::speed::{median, print_head};
+use crate::rocksdb::speed::print_head;
 use crate::rocksdb::verdict;
 use crate::vm::counters::Counters;
 
@@ -114,8 +115,7 @@ fn print<'a>(loads: impl Iterator<Item = (&'static str, &'a Vec<[ZonefsRun; 2]>)
     );
     let mut all_met = true;
     for (name, rounds) in loads {
-        let of =
-            |figure: &dyn Fn(&[ZonefsRun; 2]) -> f64| median(rounds.iter().map(figure).collect());
+        let of = |figure: &dyn Fn(&[ZonefsRun; 2]) -> f64| median(rounds.iter().map(figure));
         let ratio = of(&|[zbd, zonefs]| zonefs.seconds / zbd.seconds);
         let met = (1.0 / TIME_MAX..=TIME_MAX).contains(&ratio);
         all_met &= met;
