@@ -101,7 +101,7 @@ pub fn postgres_load(dir: &Path) -> Result<()> {
         "initdb -A trust --no-sync >/dev/null\n\
          cat >> $PGDATA/postgresql.conf <<CONF\n\
          listen_addresses = ''\nmax_wal_size = 64MB\ncheckpoint_timeout = 1h\nshared_buffers = 32MB\nCONF\n\
-         start\npgbench -q -i -s {SCALE} >&2"
+         start\nquietly pgbench -q -i -s {SCALE}"
     );
     postgres(dir, &script)
 }
@@ -110,7 +110,7 @@ pub fn postgres_load(dir: &Path) -> Result<()> {
 pub fn postgres_transfer(dir: &Path, count: u64) -> Result<()> {
     postgres(
         dir,
-        &format!("start\npgbench -n -c 1 -t {count} >&2\npsql -qAt -c CHECKPOINT"),
+        &format!("start\nquietly pgbench -n -c 1 -t {count}\npsql -qAt -c CHECKPOINT"),
     )
 }
 
@@ -125,6 +125,7 @@ fn postgres(dir: &Path, script: &str) -> Result<()> {
          PGHOST=$(mktemp -d /tmp/pg-XXXXXX); export PGHOST\n\
          trap 'pg_ctl stop -w -t 600 -m fast >/dev/null 2>&1 || true; rm -rf $PGHOST' EXIT\n\
          start() {{ pg_ctl start -w -t 600 -o \"-k $PGHOST\" -l $PGHOST/log >/dev/null || {{ cat $PGHOST/log >&2; exit 1; }}; }}\n\
+         quietly() {{ \"$@\" >$PGHOST/said 2>&1 || {{ cat $PGHOST/said >&2; exit 1; }}; }}\n\
          {script}\n"
     );
     let path = format!("{}:{}", programs()?.display(), std::env::var("PATH")?);

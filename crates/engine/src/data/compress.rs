@@ -13,7 +13,8 @@ use crate::options::Parallel;
 use crate::placement::{Compressed, packed_runs};
 use crate::zones::{Life, Lives, Run, Stream};
 
-/// A synced batch of fewer blocks is not compressed: it would hardly save a block.
+/// In a synced batch, fewer blocks of a file are compressed only where that saves a whole one: nothing else fills the rest of a
+/// block.
 pub(super) const SYNCED_BLOCKS_MIN: u64 = 4;
 /// Frames of at least so many blocks are probed first: two of their blocks are compressed alone.
 const PROBED_BLOCKS_MIN: usize = 4;
@@ -27,6 +28,8 @@ pub(super) struct Compressible {
     pub(super) first: u64,
     pub(super) data: Buffer,
     pub(super) compression: Compression,
+    /// A frame that takes as many blocks as before is stored as it is.
+    pub(super) must_save_block: bool,
     pub(super) life: Life,
 }
 
@@ -48,8 +51,17 @@ impl Compressible {
         if !looks_compressible(content, self.compression) {
             return None;
         }
+        let bytes_max = if self.must_save_block {
+            content.len().checked_sub(BLOCK_SIZE)?
+        } else {
+            content.len()
+        };
+        if bytes_max == 0 {
+            return None;
+        }
         let block = self.first + from as u64;
         Compressed::of(self.ino, block, content, self.compression)
+            .filter(|frame| frame.bytes.len() <= bytes_max)
     }
 
     /// Blocks as they are, if there are any between these.
@@ -117,20 +129,14 @@ pub(super) fn into_runs(
 }
 
 impl FileData {
-    /// The compression for a batch of `blocks` blocks of a file; `None` if they are stored as they are.
-    pub(super) fn compression_for(
-        &self,
-        inode: &Inode,
-        blocks: u64,
-        is_waited_for: bool,
-    ) -> Option<Compression> {
+    /// The compression of a file; `None` if its blocks are stored as they are.
+    pub(super) fn compression_for(&self, inode: &Inode) -> Option<Compression> {
         let told = inode
             .compression()
             .unwrap_or(self.store.options.compression);
         let may = told != Compression::None
             && self.store.has_frames()
-            && inode.flags & FLAG_PREALLOCATED == 0
-            && (!is_waited_for || blocks >= SYNCED_BLOCKS_MIN);
+            && inode.flags & FLAG_PREALLOCATED == 0;
         may.then_some(told)
     }
 }
@@ -183,12 +189,13 @@ mod tests {
     }
 
     /// The runs of blocks of one file, in frames of up to 32.
-    fn runs(first: u64, data: Buffer) -> Vec<Run> {
+    fn runs(first: u64, data: Buffer, must_save_block: bool) -> Vec<Run> {
         let blocks = Compressible {
             ino: Ino(20),
             first,
             data,
             compression: Compression::Lz4,
+            must_save_block,
             life: Life::default(),
         };
         let stream = StreamBlocks {
@@ -202,7 +209,7 @@ mod tests {
 
     #[test]
     fn frames_end_at_multiples_of_their_length() {
-        let runs = runs(5, content(100, 100));
+        let runs = runs(5, content(100, 100), false);
         let frames: Vec<_> = runs
             .iter()
             .flat_map(|run| &run.packed)
@@ -214,11 +221,23 @@ mod tests {
 
     #[test]
     fn what_does_not_compress_stays_in_long_runs() {
-        let runs = runs(0, content(32, 160));
+        let runs = runs(0, content(32, 160), false);
         let runs: Vec<_> = runs
             .iter()
             .map(|run| (run.file_block, run.file_blocks(), run.packed.len()))
             .collect();
         assert_eq!(runs, [(32, 128, 0), (0, 32, 1)]);
+    }
+
+    #[test]
+    fn what_is_synced_alone_is_compressed_only_if_that_saves_a_block() {
+        let frames = |text, blocks| -> usize {
+            let runs = runs(7, content(text, blocks), true);
+            runs.iter().map(|run| run.packed.len()).sum()
+        };
+        assert_eq!(frames(2, 2), 1, "two blocks of text take one");
+        assert_eq!(frames(1, 1), 0, "one block of text takes one");
+        assert_eq!(frames(1, 3), 0, "one of three saves next to a block");
+        assert_eq!(frames(2, 3), 1);
     }
 }

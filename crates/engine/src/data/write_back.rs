@@ -335,9 +335,9 @@ impl FileData {
             }
             let hint = member.hint.or_else(|| inode.lifetime_hint());
             let hint = hint.and_then(Lifetime::class);
-            let compression = self.compression_for(&inode, member.blocks, mode.is_small());
-            let is_worth_waiting = !mode.is_small() || member.blocks >= SYNCED_BLOCKS_MIN;
-            let is_sought = may_lie_in_tree && is_worth_waiting && mode != Mode::Rewrite;
+            let compression = self.compression_for(&inode);
+            let is_few = mode.is_small() && member.blocks < SYNCED_BLOCKS_MIN;
+            let is_sought = may_lie_in_tree && !is_few && mode != Mode::Rewrite;
             for (block, data) in &member.frozen {
                 let is_inlined = inlined == Some(block + u64::from(data.blocks()) - 1);
                 let sent_blocks = data.blocks() as usize - usize::from(is_inlined);
@@ -354,6 +354,7 @@ impl FileData {
                         stream,
                         life,
                         compression,
+                        must_save_block: is_few,
                         is_sought,
                     });
                 }
@@ -376,6 +377,7 @@ impl FileData {
                     first,
                     data,
                     compression,
+                    must_save_block: piece.must_save_block,
                     life: piece.life,
                 }),
                 None => blocks.whole.push(Run::of(ino, first, data, piece.life)),

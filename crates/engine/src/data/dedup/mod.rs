@@ -34,6 +34,8 @@ pub(super) struct Piece {
     pub(super) stream: Stream,
     pub(super) life: Life,
     pub(super) compression: Option<Compression>,
+    /// As [`Compressible`](super::compress::Compressible) has it.
+    pub(super) must_save_block: bool,
     /// Whether it is looked for whether they are stored already.
     pub(super) is_sought: bool,
 }
