@@ -1,7 +1,10 @@
 //! Counters. What the device was sent is counted where it is sent, by class. All are declared in one list: what is added there is counted,
 //! told as [`Statistics`], and in what `persimmon stats --json` prints.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use persimmon_sync::PerThread;
 
 /// Hands the list to a macro: first bytes written, by their class, then everything else that is only ever added to.
 #[doc(hidden)]
@@ -80,9 +83,9 @@ macro_rules! declare {
 
         const CLASSES: usize = [$(Class::$class),*].len();
 
-        /// Live counters.
+        /// Live counters of one thread, or of a few.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters {
+        pub(crate) struct Counts {
             written: [AtomicU64; CLASSES],
             pub(crate) user_bytes: AtomicU64,
             $(pub(crate) $counted: AtomicU64,)*
@@ -104,11 +107,13 @@ macro_rules! declare {
         impl Counters {
             /// As of now; the peak and the table are known elsewhere.
             pub(crate) fn snapshot(&self) -> Statistics {
-                let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+                let sum = |counter: &dyn Fn(&Counts) -> &AtomicU64| {
+                    self.0.iter().map(|counts| counter(counts).load(Ordering::Relaxed)).sum()
+                };
                 Statistics {
-                    user_bytes: get(&self.user_bytes),
-                    $($written: get(&self.written[Class::$class as usize]),)*
-                    $($counted: get(&self.$counted),)*
+                    user_bytes: sum(&|counts| &counts.user_bytes),
+                    $($written: sum(&|counts| &counts.written[Class::$class as usize]),)*
+                    $($counted: sum(&|counts| &counts.$counted),)*
                     staged_bytes_peak: 0,
                     dedup_table_bytes: 0,
                 }
@@ -143,7 +148,20 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-impl Counters {
+/// Live counters. Readers that meet at nothing else would meet at these.
+#[derive(Debug, Default)]
+pub(crate) struct Counters(PerThread<Counts>);
+
+/// Those of this thread.
+impl Deref for Counters {
+    type Target = Counts;
+
+    fn deref(&self) -> &Counts {
+        self.0.own()
+    }
+}
+
+impl Counts {
     pub(crate) fn wrote(&self, class: Class, bytes: u64) {
         add(&self.written[class as usize], bytes);
         add(&self.write_commands, 1);

@@ -1,5 +1,5 @@
-//! Small files made, overwritten and removed, each in a mount of its own: KiB sent to the drive for each file.
-//! `cargo run -p persimmon-lab --release --example lifecycle [-- --compression zstd --check]`
+//! Small files made, overwritten and removed, each in a mount of its own: KiB sent to the drive for each file,
+//! and zones erased. `cargo run -p persimmon-lab --release --example lifecycle [-- --compression zstd --rounds 365 --check]`
 
 use std::process::ExitCode;
 
@@ -19,6 +19,9 @@ struct Arguments {
     /// Of the files' content.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// How often all of it is done on the same volume: 365 for a year in which it is done once a day.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// Answer failure when a bar is missed.
     #[arg(long)]
     check: bool,
@@ -66,8 +69,10 @@ const fn row(
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error + Send + Sync>> {
     let arguments = Arguments::parse();
-    println!("| files | content | create | update | delete | KiB a file | bar | holds |");
-    println!("|---|---|---|---|---|---|---|---|");
+    println!(
+        "| files | content | create | update | delete | KiB a file | bar | holds | GiB | zones erased |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     let mut missed = 0;
     for Row {
         name,
@@ -84,6 +89,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error + Send + Sync>> {
                 random_bytes,
                 compression: arguments.compression,
                 seed: arguments.seed,
+                rounds: arguments.rounds,
             };
             let sent = lifecycle.run()?;
             let bar = if files > 10 { Some(bar) } else { bar_of_few };
@@ -97,11 +103,13 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error + Send + Sync>> {
             };
             let bar = bar.map_or("-".to_owned(), |bar| bar.to_string());
             println!(
-                "| {files} | {name} | {:.2} | {:.2} | {:.2} | {:.2} | {bar} | {holds} |",
+                "| {files} | {name} | {:.2} | {:.2} | {:.2} | {:.2} | {bar} | {holds} | {:.3} | {} |",
                 sent.create,
                 sent.update,
                 sent.delete,
-                sent.total()
+                sent.total(),
+                sent.total() * files as f64 * f64::from(arguments.rounds) / f64::from(1 << 20),
+                sent.erased_zones
             );
         }
     }

@@ -33,10 +33,12 @@ pub struct Lifecycle {
     pub compression: Compression,
     /// Of their content.
     pub seed: u64,
+    /// How often all of it is done, on the same volume.
+    pub rounds: u32,
 }
 
-/// KiB sent to the drive for each file.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// KiB sent to the drive for each file, the mean of all rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sent {
     /// By the mount that made them.
     pub create: f64,
@@ -44,6 +46,8 @@ pub struct Sent {
     pub update: f64,
     /// By the mount that removed them.
     pub delete: f64,
+    /// Zones that all rounds erased.
+    pub erased_zones: u64,
 }
 
 impl Sent {
@@ -62,7 +66,7 @@ enum Phase {
 }
 
 impl Lifecycle {
-    /// Makes, overwrites and removes them on a new volume.
+    /// Makes, overwrites and removes them, round after round, on a new volume.
     ///
     /// # Errors
     /// The volume.
@@ -75,13 +79,17 @@ impl Lifecycle {
             let before = device.counters().written_blocks();
             self.mount(&device, phase, &mut noise)?;
             let blocks = device.counters().written_blocks() - before;
-            Ok((blocks * BLOCK_SIZE as u64) as f64 / 1024.0 / self.files as f64)
+            let files = self.files as f64 * f64::from(self.rounds);
+            Ok((blocks * BLOCK_SIZE as u64) as f64 / 1024.0 / files)
         };
-        Ok(Sent {
-            create: sent(Phase::Create)?,
-            update: sent(Phase::Update)?,
-            delete: sent(Phase::Delete)?,
-        })
+        let mut total = Sent::default();
+        for _ in 0..self.rounds {
+            total.create += sent(Phase::Create)?;
+            total.update += sent(Phase::Update)?;
+            total.delete += sent(Phase::Delete)?;
+        }
+        total.erased_zones = device.counters().resets;
+        Ok(total)
     }
 
     fn mount(&self, device: &Arc<SimDevice>, phase: Phase, noise: &mut Noise) -> Outcome<()> {

@@ -7,16 +7,20 @@
 //! from here; a lock of another kind would hold all of them up at once, unless its holder waits for nobody ([`host`]).
 //!
 //! No lock here is poisoned. A lock whose state may be half changed when its holder panics is made with
-//! [`Mutex::watched`] or [`RwLock::watched`]: the panic raises an [`Alarm`] before anybody else gets the lock, and who
+//! [`Mutex::watched`] or [`ShardedRwLock::watched`]: the panic raises an [`Alarm`] before anybody else gets the lock, and who
 //! owns the alarm stops (of a volume: nothing is sent to the device any more). Others guard what is whole between any two
 //! statements.
 
 mod alarm;
 pub mod host;
 mod lock;
+mod per_thread;
+mod sharded;
 
 pub use alarm::{Alarm, Cause, Watch};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use per_thread::PerThread;
+pub use sharded::{ShardedReadGuard, ShardedRwLock, ShardedWriteGuard};
 
 #[cfg(not(interleave))]
 pub use std::{sync::atomic, thread};
@@ -26,6 +30,10 @@ pub use shuttle::sync::atomic;
 #[cfg(interleave)]
 pub use shuttle::thread;
 
+/// Something shared that readers get without a lock, and without writing what others read.
+pub use arc_swap::ArcSwapOption;
+/// What lies in a line of a processor's cache by itself.
+pub use crossbeam_utils::CachePadded;
 // These wait for nobody. (What a `OnceLock` is set to has to be there already.)
 pub use std::sync::{Arc, OnceLock};
 

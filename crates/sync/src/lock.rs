@@ -94,69 +94,34 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 /// Lets many threads look at what it guards, or one change it.
 #[derive(Default)]
-pub struct RwLock<T> {
-    alarm: Option<Alarm>,
-    inner: system::RwLock<T>,
-}
+pub struct RwLock<T>(system::RwLock<T>);
 
 /// The lock of a [`RwLock`] for reading, until dropped.
 pub type RwLockReadGuard<'a, T> = system::RwLockReadGuard<'a, T>;
 
 /// The lock of a [`RwLock`] for writing, until dropped.
-pub struct RwLockWriteGuard<'a, T> {
-    // Dropped first, and only that: the alarm is raised before the lock is free.
-    _watch: Watch<'a>,
-    inner: system::RwLockWriteGuard<'a, T>,
-}
+pub type RwLockWriteGuard<'a, T> = system::RwLockWriteGuard<'a, T>;
 
 impl<T> RwLock<T> {
     /// As of [`Mutex::new`].
     pub const fn new(value: T) -> RwLock<T> {
-        RwLock {
-            alarm: None,
-            inner: system::RwLock::new(value),
-        }
-    }
-
-    /// As of [`Mutex::watched`]. Who only reads changes nothing.
-    pub fn watched(value: T, alarm: &Alarm) -> RwLock<T> {
-        RwLock {
-            alarm: Some(alarm.clone()),
-            inner: system::RwLock::new(value),
-        }
+        RwLock(system::RwLock::new(value))
     }
 
     /// Waits until nobody writes.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until nobody reads or writes.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        RwLockWriteGuard {
-            _watch: Watch::new(self.alarm.as_ref()),
-            inner: self.inner.write().unwrap_or_else(PoisonError::into_inner),
-        }
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl<T> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T> DerefMut for RwLockWriteGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
+        self.0.fmt(f)
     }
 }
 
@@ -295,13 +260,7 @@ mod tests {
     #[test]
     fn a_panic_under_a_lock_raises_the_alarm_before_the_lock_is_free() {
         let alarm = Alarm::default();
-        let (mutex, rw) = (Mutex::watched(0, &alarm), RwLock::watched(0, &alarm));
-        panics(|| {
-            *rw.write() = 1;
-            let _reading = rw.read();
-            panic!("while reading");
-        });
-        assert!(!alarm.is_raised(), "a reader changes nothing");
+        let mutex = Mutex::watched(0, &alarm);
         std::thread::scope(|scope| {
             let guard = mutex.lock();
             let waiting = scope.spawn(|| {
@@ -316,13 +275,6 @@ mod tests {
             let seen = waiting.join().ok();
             assert_eq!(seen, Some((1, true)));
         });
-        let alarm = Alarm::default();
-        let rw = RwLock::watched(0, &alarm);
-        panics(|| {
-            let _guard = rw.write();
-            panic!("half way");
-        });
-        assert!(alarm.is_raised());
     }
 
     #[test]

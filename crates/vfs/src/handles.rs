@@ -1,7 +1,7 @@
 //! Open files and directories.
 
 use persimmon_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use persimmon_sync::{Arc, RwLock};
+use persimmon_sync::{Arc, CachePadded, RwLock};
 
 use persimmon_format::SubvolumeId;
 
@@ -33,7 +33,7 @@ struct Shard {
 /// The table of handles: number = slot * SHARDS + shard + 1.
 #[derive(Debug)]
 pub(crate) struct Handles {
-    shards: [RwLock<Shard>; SHARDS],
+    shards: [CachePadded<RwLock<Shard>>; SHARDS],
     count: AtomicUsize,
     next: AtomicUsize,
     max: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Handles {
 impl Handles {
     pub(crate) fn new(max: usize) -> Handles {
         Handles {
-            shards: std::array::from_fn(|_| RwLock::default()),
+            shards: std::array::from_fn(|_| CachePadded::default()),
             count: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
             max,

@@ -11,15 +11,16 @@
 //! So nothing has to be removed in time. The cache holds only what was verified when it was read.
 //!
 //! It is set associative, as the caches of processors are: a hash chooses a *set* for a block, and the block is in one of the *ways*
-//! of that set. Memory for content is taken as blocks come, so a large cache of a small volume costs little.
+//! of that set. Memory for content is taken as blocks come, so a large cache of a small volume costs little. Readers take no lock and write
+//! nothing that others read, so they do not slow each other down.
 
 use std::hash::{BuildHasher, Hash};
 
 use foldhash::fast::FixedState;
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::{Addr, Ino};
-use persimmon_sync::Mutex;
-use persimmon_sync::atomic::{AtomicUsize, Ordering};
+use persimmon_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use persimmon_sync::{Arc, ArcSwapOption, Mutex, OnceLock};
 
 use super::blocks_in;
 
@@ -29,7 +30,7 @@ use crate::zones::Pin;
 /// Bytes of the largest reads that look here: what is read in larger pieces is read once, from one end to the other.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Sets with one lock. 512 blocks of content, so that threads seldom meet at one.
+/// Sets that are changed under one lock. 512 blocks of content, so that threads seldom meet at one.
 const SHARD_SETS: usize = 64;
 
 /// Blocks of a set. With eight a set is full of blocks in use while others are not only where the cache is nearly all in use.
@@ -41,9 +42,6 @@ pub(super) const ALL_BLOCKS: (u64, u64) = (0, u64::MAX);
 /// Blocks that are read together while the cache has room: the files of a small volume are in memory soon, and what is read in vain
 /// takes nobody's place.
 const AROUND_BLOCKS: u64 = 8;
-
-/// Blocks whose memory is taken together.
-const CHUNK_BLOCKS: usize = 16;
 
 /// A file when some of it was read: its size, and the count of changes until which the size and all content stay as they are.
 #[derive(Clone, Copy, Debug)]
@@ -184,61 +182,108 @@ struct Known {
     len: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Way {
+/// A block in the cache. Only what is known of it changes.
+struct Block {
     name: Name,
     place: Place,
-    known: Option<Known>,
-    /// Where its content is in the shard.
-    slot: usize,
+    known: KnownCell,
+    content: [u8; BLOCK_SIZE],
 }
 
-#[derive(Clone, Default)]
+/// A [`Known`] that readers set. Whatever was set stays true, so it does not matter who is last.
+struct KnownCell(AtomicU64);
+
+/// A length may be that of a whole block.
+const LEN_BITS: u32 = BLOCK_SIZE.ilog2() + 1;
+const NOTHING_KNOWN: u64 = u64::MAX;
+
+impl KnownCell {
+    fn new(known: Option<Known>) -> KnownCell {
+        let cell = KnownCell(AtomicU64::new(NOTHING_KNOWN));
+        cell.set(known);
+        cell
+    }
+
+    fn set(&self, known: Option<Known>) {
+        let packed = known.and_then(|known| known.changes.packed(known.len as u64, LEN_BITS));
+        if let Some(packed) = packed.filter(|packed| self.0.load(Ordering::Relaxed) != *packed) {
+            self.0.store(packed, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that the file has of it while it has this count of changes.
+    fn len_at(&self, changes: Changes) -> Option<usize> {
+        let known = self.0.load(Ordering::Relaxed);
+        let len = known & ((1 << LEN_BITS) - 1);
+        (changes.packed(len, LEN_BITS) == Some(known)).then_some(len as usize)
+    }
+}
+
+#[derive(Default)]
 struct Set {
     /// Parts of the hashes of what the ways hold: most looks compare these alone.
-    tags: [u32; WAYS],
-    ways: [Option<Way>; WAYS],
+    tags: [AtomicU32; WAYS],
+    ways: [ArcSwapOption<Block>; WAYS],
     /// Was read since the hand passed.
-    is_used: [bool; WAYS],
+    is_used: [AtomicBool; WAYS],
     /// The way that is looked at first for a new block.
-    hand: u8,
+    hand: AtomicUsize,
 }
 
 impl Set {
-    fn position(&self, tag: u32, name: Name) -> Option<usize> {
-        let mut held = self.tags.iter().zip(&self.ways);
-        held.position(|(held, way)| *held == tag && way.is_some_and(|way| way.name == name))
-    }
-
-    fn find(&mut self, tag: u32, name: Name) -> Option<&mut Way> {
-        let at = self.position(tag, name)?;
-        *self.is_used.get_mut(at)? = true;
-        self.ways.get_mut(at)?.as_mut()
-    }
-
-    /// A way for a new block: a free one, or the next that was not read since the hand last passed it.
-    fn make_room(&mut self) -> usize {
-        if let Some(free) = self.ways.iter().position(Option::is_none) {
-            return free;
+    /// Hands `take` the block if it is here.
+    fn with<R>(&self, tag: u32, name: Name, take: impl FnOnce(&Block) -> Option<R>) -> Option<R> {
+        for ((held, way), is_used) in self.tags.iter().zip(&self.ways).zip(&self.is_used) {
+            if held.load(Ordering::Relaxed) != tag {
+                continue;
+            }
+            let way = way.load();
+            if let Some(block) = way.as_ref().filter(|block| block.name == name) {
+                if !is_used.load(Ordering::Relaxed) {
+                    is_used.store(true, Ordering::Relaxed);
+                }
+                return take(block);
+            }
         }
+        None
+    }
+
+    /// Puts a block into its way, a free one, or the next that was not read since the hand last passed it. True if the way was free. For
+    /// who holds the shard's lock.
+    fn put(&self, tag: u32, block: Block) -> bool {
+        let has = |way: &ArcSwapOption<Block>| way.load().as_ref().map(|held| held.name);
+        let names: [Option<Name>; WAYS] = self.ways.each_ref().map(has);
+        let own = names.iter().position(|held| *held == Some(block.name));
+        let free = || names.iter().position(Option::is_none);
+        let at = own.or_else(free).unwrap_or_else(|| self.make_room());
+        let (Some(way), Some(held), Some(is_used)) =
+            (self.ways.get(at), self.tags.get(at), self.is_used.get(at))
+        else {
+            return false;
+        };
+        held.store(tag, Ordering::Relaxed);
+        is_used.store(false, Ordering::Relaxed);
+        way.swap(Some(Arc::new(block))).is_none()
+    }
+
+    fn make_room(&self) -> usize {
         loop {
-            let way = usize::from(self.hand) % WAYS;
-            self.hand = self.hand.wrapping_add(1);
-            match self.is_used.get_mut(way) {
-                Some(is_used) if *is_used => *is_used = false,
+            let way = self.hand.load(Ordering::Relaxed) % WAYS;
+            self.hand.store(way + 1, Ordering::Relaxed);
+            match self.is_used.get(way) {
+                Some(is_used) if is_used.swap(false, Ordering::Relaxed) => {}
                 _ => return way,
             }
         }
     }
 }
 
-/// Sets with one lock, and the content of their blocks.
+/// Sets that are changed under one lock.
 #[derive(Default)]
 struct Shard {
     /// None before the first block.
-    sets: Vec<Set>,
-    content: Vec<Box<[u8]>>,
-    slots_used: usize,
+    sets: OnceLock<Box<[Set]>>,
+    changing: Mutex<()>,
 }
 
 /// Where a block may be.
@@ -247,59 +292,10 @@ struct Spot {
     tag: u32,
 }
 
-impl Shard {
-    fn find(&mut self, spot: &Spot, name: Name) -> Option<&mut Way> {
-        self.sets.get_mut(spot.set)?.find(spot.tag, name)
-    }
-
-    fn content(&self, slot: usize) -> Option<&[u8]> {
-        let at = slot % CHUNK_BLOCKS * BLOCK_SIZE;
-        let chunk = self.content.get(slot / CHUNK_BLOCKS)?;
-        chunk.get(at..at + BLOCK_SIZE)
-    }
-
-    fn content_mut(&mut self, slot: usize) -> Option<&mut [u8]> {
-        let at = slot % CHUNK_BLOCKS * BLOCK_SIZE;
-        let chunk = self.content.get_mut(slot / CHUNK_BLOCKS)?;
-        chunk.get_mut(at..at + BLOCK_SIZE)
-    }
-
-    /// A slot that no way has, with its memory.
-    fn new_slot(&mut self) -> usize {
-        let slot = self.slots_used;
-        self.slots_used += 1;
-        if slot / CHUNK_BLOCKS == self.content.len() {
-            let chunk = vec![0; CHUNK_BLOCKS * BLOCK_SIZE];
-            self.content.push(chunk.into_boxed_slice());
-        }
-        slot
-    }
-
-    fn insert(&mut self, spot: &Spot, found: &Found, content: &[u8]) -> Option<()> {
-        let set = self.sets.get_mut(spot.set)?;
-        let at = set.position(spot.tag, found.name);
-        let at = at.unwrap_or_else(|| set.make_room());
-        let slot = set.ways.get_mut(at)?.take().map(|way| way.slot);
-        let slot = slot.unwrap_or_else(|| self.new_slot());
-        let kept = self.content_mut(slot)?;
-        kept.get_mut(..content.len())?.copy_from_slice(content);
-        let set = self.sets.get_mut(spot.set)?;
-        *set.tags.get_mut(at)? = spot.tag;
-        *set.is_used.get_mut(at)? = false;
-        *set.ways.get_mut(at)? = Some(Way {
-            name: found.name,
-            place: found.place,
-            known: found.known,
-            slot,
-        });
-        Some(())
-    }
-}
-
 pub(crate) struct ReadCache {
     hasher: FixedState,
     sets_in_shard: usize,
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Shard>,
     /// Blocks that found a way of their own.
     filled: AtomicUsize,
 }
@@ -307,13 +303,13 @@ pub(crate) struct ReadCache {
 impl ReadCache {
     /// None where not one set fits.
     pub(super) fn new(bytes_max: usize) -> Option<ReadCache> {
-        let sets = bytes_max / (size_of::<Set>() + WAYS * BLOCK_SIZE);
+        let sets = bytes_max / (size_of::<Set>() + WAYS * size_of::<Block>());
         let sets_in_shard = sets.min(SHARD_SETS);
         let shards = sets.checked_div(sets_in_shard)?;
         Some(ReadCache {
             hasher: FixedState::default(),
             sets_in_shard,
-            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            shards: (0..shards).map(|_| Shard::default()).collect(),
             filled: AtomicUsize::new(0),
         })
     }
@@ -329,12 +325,19 @@ impl ReadCache {
         bytes <= READ_BYTES_MAX
     }
 
-    fn shard(&self, name: Name) -> Option<(&Mutex<Shard>, Spot)> {
+    fn shard(&self, name: Name) -> Option<(&Shard, Spot)> {
         let hash = self.hasher.hash_one(name);
         let (high, low) = ((hash >> 32) as usize, hash as u32);
         let shard = self.shards.get(high % self.shards.len())?;
         let set = high / self.shards.len() % self.sets_in_shard;
         Some((shard, Spot { set, tag: low }))
+    }
+
+    /// Hands `take` a block if it is here.
+    fn look<R>(&self, name: Name, take: impl FnOnce(&Block) -> Option<R>) -> Option<R> {
+        let (shard, spot) = self.shard(name)?;
+        let set = shard.sets.get()?.get(spot.set)?;
+        set.with(spot.tag, name, take)
     }
 
     /// Reads a range of a file that had `changes` changes when the read began: fewer bytes than asked for at its end. `None` if not
@@ -351,18 +354,16 @@ impl ReadCache {
             let at = offset.checked_add(done as u64)?;
             let within = (at % BLOCK_SIZE as u64) as usize;
             let block = at / BLOCK_SIZE as u64;
-            let name = Name { ino, block };
-            let (shard, spot) = self.shard(name)?;
-            let mut shard = shard.lock();
-            let way = shard.find(&spot, name)?;
-            let known = way.known.filter(|known| known.changes == changes)?;
-            let slot = way.slot;
             let rest = buf.get_mut(done..)?;
-            let take = known.len.saturating_sub(within).min(rest.len());
-            let from = shard.content(slot)?.get(within..within + take)?;
-            rest.get_mut(..take)?.copy_from_slice(from);
+            let (len, take) = self.look(Name { ino, block }, |block| {
+                let len = block.known.len_at(changes)?;
+                let take = len.saturating_sub(within).min(rest.len());
+                let from = block.content.get(within..within + take)?;
+                rest.get_mut(..take)?.copy_from_slice(from);
+                Some((len, take))
+            })?;
             done += take;
-            if known.len < BLOCK_SIZE && within + take >= known.len {
+            if len < BLOCK_SIZE && within + take >= len {
                 break;
             }
         }
@@ -370,28 +371,38 @@ impl ReadCache {
     }
 
     fn with(&self, found: &Found, take: impl FnOnce(&[u8])) -> Option<()> {
-        let (shard, spot) = self.shard(found.name)?;
-        let mut shard = shard.lock();
-        let way = shard.find(&spot, found.name)?;
-        if way.place != found.place {
-            return None;
-        }
-        way.known = found.known.or(way.known);
-        let slot = way.slot;
-        take(shard.content(slot)?);
-        Some(())
+        self.look(found.name, |block| {
+            if block.place != found.place {
+                return None;
+            }
+            block.known.set(found.known);
+            take(&block.content);
+            Some(())
+        })
     }
 
     fn insert(&self, found: &Found, content: &[u8]) {
-        if let Some((shard, spot)) = self.shard(found.name) {
-            let mut shard = shard.lock();
-            if shard.sets.is_empty() {
-                shard.sets = vec![Set::default(); self.sets_in_shard];
-            }
-            let slots_used = shard.slots_used;
-            shard.insert(&spot, found, content);
-            let taken = shard.slots_used - slots_used;
-            self.filled.fetch_add(taken, Ordering::Relaxed);
+        let mut whole = [0; BLOCK_SIZE];
+        let Some((shard, spot)) = self.shard(found.name) else {
+            return;
+        };
+        let Some(start) = whole.get_mut(..content.len()) else {
+            return;
+        };
+        start.copy_from_slice(content);
+        let block = Block {
+            name: found.name,
+            place: found.place,
+            known: KnownCell::new(found.known),
+            content: whole,
+        };
+        let new_sets = || (0..self.sets_in_shard).map(|_| Set::default()).collect();
+        let _changing = shard.changing.lock();
+        let sets = shard.sets.get_or_init(new_sets);
+        if let Some(set) = sets.get(spot.set)
+            && set.put(spot.tag, block)
+        {
+            self.filled.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -13,6 +13,14 @@ const COUNTS: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Changes(u64);
 
+impl Changes {
+    /// The count above this many bits that hold another number; `None` where it has too many itself.
+    pub(crate) fn packed(self, lower: u64, bits: u32) -> Option<u64> {
+        let shifted = self.0.checked_shl(bits)?;
+        (shifted >> bits == self.0 && lower >> bits == 0).then_some(shifted | lower)
+    }
+}
+
 /// Times that size or content of a file may have changed.
 pub(crate) struct ChangeCounts(Box<[AtomicU64]>);
 

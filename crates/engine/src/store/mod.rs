@@ -5,7 +5,7 @@
 
 use persimmon_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use persimmon_sync::{
-    Alarm, Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Watch,
+    Alarm, Arc, Mutex, MutexGuard, ShardedReadGuard, ShardedRwLock, ShardedWriteGuard, Watch,
 };
 
 use persimmon_format::record::Op;
@@ -52,7 +52,7 @@ pub(crate) struct Store {
     pub(crate) identity: VolumeIdentity,
     pub(crate) options: Options,
     pub(crate) reserve_basis_points: u32,
-    meta: RwLock<Meta>,
+    meta: ShardedRwLock<Meta>,
     /// Looks at the tree for which no page is evicted.
     looks_that_pin_pages: AtomicUsize,
     pub(crate) zones: Zones,
@@ -121,7 +121,7 @@ impl Store {
             identity: parts.identity,
             options: parts.options,
             reserve_basis_points: parts.reserve_basis_points,
-            meta: RwLock::watched(parts.meta, &alarm),
+            meta: ShardedRwLock::watched(parts.meta, &alarm),
             looks_that_pin_pages: AtomicUsize::new(0),
             zones: parts.zones,
             changes: ChangeCounts::default(),
@@ -138,12 +138,12 @@ impl Store {
         self.on_device.lock()
     }
 
-    pub(crate) fn meta(&self) -> RwLockReadGuard<'_, Meta> {
+    pub(crate) fn meta(&self) -> ShardedReadGuard<'_, Meta> {
         must_hold_none(&self.media.alarm);
         self.meta.read()
     }
 
-    pub(crate) fn meta_mut(&self) -> RwLockWriteGuard<'_, Meta> {
+    pub(crate) fn meta_mut(&self) -> ShardedWriteGuard<'_, Meta> {
         must_hold_none(&self.media.alarm);
         self.meta.write()
     }
