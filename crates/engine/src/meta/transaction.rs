@@ -252,6 +252,15 @@ impl<'a> Transaction<'a> {
         self.ops.len()
     }
 
+    /// Changes of the tree so far, where each record of shared blocks stands for `a_share` of them.
+    pub(crate) fn weight(&self, a_share: usize) -> usize {
+        let weight = |op: &Op| match op {
+            Op::Share(_) => a_share,
+            _ => 1,
+        };
+        self.ops.iter().map(weight).sum()
+    }
+
     /// The value of a key, as this transaction leaves it so far.
     pub fn get(&self, key: &Key) -> Result<Option<&[u8]>> {
         for op in self.ops.iter().rev() {
@@ -292,6 +301,11 @@ impl<'a> Transaction<'a> {
     /// Inodes made by the transaction have numbers below this.
     pub(crate) fn next_ino(&self) -> u64 {
         self.next_ino
+    }
+
+    /// The number that [`Transaction::new_ino`] would give, which is taken once the transaction puts an inode with it.
+    pub(crate) fn next_new_ino(&self) -> Ino {
+        Ino(self.next_ino)
     }
 
     /// A number for a new inode, which the transaction must put. No inode ever had it, nor will

@@ -140,7 +140,13 @@ impl Adapter {
             let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message)));
             // It may have taken a snapshot, of which the kernel knows nothing: it is to list them anew.
             later.write_back(SNAPSHOTS.0);
-            later.answer(answer.map(|answer| whole(&answer)));
+            if let Ok((_, Some(made))) = &answer {
+                made.names
+                    .iter()
+                    .for_each(|name| later.forget_name(made.directory, name));
+                later.write_back(made.directory);
+            }
+            later.answer(answer.map(|(answer, _)| whole(&answer)));
         });
         Outcome::Later
     }

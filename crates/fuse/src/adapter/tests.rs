@@ -14,6 +14,7 @@ use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use crate::live::Answered;
 use crate::protocol::{self, HEADER_LEN, fixed_len};
 use crate::transport::{Later, Serve};
 use crate::{control, inode_flags, lifetimes};
@@ -42,8 +43,8 @@ impl Live for Nothing {
         vec![8; 10]
     }
 
-    fn control(&self, command: &[u8]) -> std::result::Result<Vec<u8>, String> {
-        Ok(command.to_vec())
+    fn control(&self, command: &[u8]) -> std::result::Result<Answered, String> {
+        Ok(command.to_vec().into())
     }
 }
 
@@ -64,6 +65,8 @@ impl Later for Dropped {
     fn answer(self: Box<Self>, _result: std::result::Result<Vec<u8>, Errno>) {}
 
     fn write_back(&self, _node: u64) {}
+
+    fn forget_name(&self, _directory: u64, _name: &[u8]) {}
 }
 
 fn number(rng: &mut ChaCha8Rng) -> u64 {
