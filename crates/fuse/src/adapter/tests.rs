@@ -288,6 +288,20 @@ fn flags_are_shown_and_set() {
         let set = |extended: &[u8]| ask(node, 0, inode_flags::SET_EXTENDED, extended, 0);
         assert_eq!(set(&[0; 28]), Ok(Vec::new()));
         assert_eq!(set(&[1; 28]), Err(libc::EOPNOTSUPP));
+        // Flags that both ways have: append-only, immutable, left out of backups.
+        let extended = |flags: u32| {
+            let mut extended = [0; 28];
+            extended[..4].copy_from_slice(&protocol::flags(flags));
+            extended
+        };
+        for (bits, told) in [(0x24, 0x10), (0x14, 0x8), (0x44, 0x80), (0x4, 0)] {
+            assert_eq!(set(&extended(told)), Ok(Vec::new()));
+            assert_eq!(flags(), protocol::flags(bits));
+            let found = ask(node, 1, inode_flags::GET_EXTENDED, b"", 28);
+            assert_eq!(found, Ok(extended(told).to_vec()));
+        }
+        let by_another = ask(node, 1, inode_flags::SET_EXTENDED, &extended(0x8), 0);
+        assert_eq!(by_another, Err(libc::EPERM));
     }
 }
 
