@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use persimmon::{CommitInterval, Vfs};
 use persimmon_fuse::Live;
+use persimmon_fuse::live::Answered;
 use tracing::error;
 
 use crate::control::{self, send::Senders};
@@ -56,7 +57,7 @@ impl Live for Answers {
         serde_json::to_vec(&told).unwrap_or_default()
     }
 
-    fn control(&self, command: &[u8]) -> Result<Vec<u8>, String> {
+    fn control(&self, command: &[u8]) -> Result<Answered, String> {
         control::carry_out(&self.vfs, &self.commit, &self.senders, command)
     }
 }

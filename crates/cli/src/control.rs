@@ -2,6 +2,7 @@
 //! the daemon's answers. A new command is a new variant; fields that are added have defaults.
 
 pub mod clean;
+pub mod clones;
 pub mod quota;
 pub mod send;
 pub mod snapshots;
@@ -18,6 +19,7 @@ use persimmon::internal::engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage,
 use persimmon::internal::format::{Ino, shown};
 use persimmon::{CommitInterval, Vfs};
 use persimmon_fuse::control::{ControlError, TEXT_BYTES_MAX, call};
+use persimmon_fuse::live::Answered;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +61,8 @@ pub enum Command {
     Send(send::Question),
     /// Share blocks of two files as far as they are equal.
     Dedup(Pair),
+    /// Clone entries of a directory.
+    Clone(clones::Question),
 }
 
 /// Where a scrub is.
@@ -212,11 +216,12 @@ pub fn carry_out(
     commit: &CommitInterval,
     senders: &send::Senders,
     command: &[u8],
-) -> Result<Vec<u8>, String> {
+) -> Result<Answered, String> {
     let command = serde_json::from_slice(command)
         .map_err(|error| format!("this daemon does not know that command: {error}"))?;
     let volume = vfs.volume();
-    match command {
+    let answer = match command {
+        Command::Clone(question) => return clones::answer(vfs, &question),
         Command::Scrub(cursor) => scrub(volume, cursor),
         Command::Paths(inos) => paths(volume, &inos),
         Command::Clean { free_basis_points } => clean::step(volume, free_basis_points),
@@ -228,7 +233,8 @@ pub fn carry_out(
         Command::Dedup(pair) => {
             encode(&dedup::share(vfs, &pair).map_err(|error| error.to_string())?)
         }
-    }
+    };
+    answer.map(Answered::from)
 }
 
 /// A piece with so many findings that the answer would not fit is made smaller.

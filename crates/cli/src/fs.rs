@@ -11,7 +11,7 @@ mod host;
 mod ls;
 mod names;
 mod restore;
-mod tree;
+pub mod tree;
 mod volume;
 
 use std::ffi::{OsStr, OsString};

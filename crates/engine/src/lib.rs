@@ -45,6 +45,7 @@ mod volume;
 mod zones;
 
 pub use data::{Admission, CloneRange, CloneWhen, Cloned, InoMap, Seek, Shift};
+pub use data::{Given, HeldSources, WholeClones};
 pub use data::{StoredContent, StoredLook, StoredPiece};
 pub use empty::RebuildStart;
 pub use error::{Error, Result};
@@ -65,7 +66,7 @@ pub use space::{Admitted, Promised, SpaceReport};
 pub use statistics::{Class, Statistics};
 pub use store::{Activity, Sleeper, Standing};
 pub use tuning::{Threshold, TuneError, Unit};
-pub use volume::{Layout, Progress, Quotas, Snapshot, Snapshots, Syncs, Task, Volume};
+pub use volume::{Clones, Layout, Progress, Quotas, Snapshot, Snapshots, Syncs, Task, Volume};
 pub use zones::budget::{ZoneCapacities, check_geometry};
 pub use zones::failure::ZoneFailure;
 pub use zones::table::ZoneStatus;

@@ -14,7 +14,7 @@ use std::path::Path;
 use rustix::io::Errno as SystemErrno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-use crate::live::Live;
+use crate::live::{Live, Made};
 use crate::protocol::Errno;
 
 /// Bytes of a message; the size field of an ioctl has 14 bits.
@@ -106,18 +106,18 @@ pub(crate) fn may(uid: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The daemon's side: the answer to a message.
-pub(crate) fn answer(live: &dyn Live, input: &[u8]) -> Vec<u8> {
+/// The daemon's side: the answer to a message, and the names that it made.
+pub(crate) fn answer(live: &dyn Live, input: &[u8]) -> (Vec<u8>, Option<Made>) {
     let result = match parse(input) {
         Some((DONE, text)) => live.control(text),
         _ => Err(format!("this daemon speaks version {VERSION}")),
     };
-    let (status, text) = match result {
-        Ok(text) => (DONE, text),
-        Err(error) => (REFUSED, error.into_bytes()),
+    let (status, text, made) = match result {
+        Ok(answered) => (DONE, answered.text, answered.made),
+        Err(error) => (REFUSED, error.into_bytes(), None),
     };
     let answer = message(status, &text).or_else(|| message(REFUSED, b"the answer is too long"));
-    answer.unwrap_or_default()
+    (answer.unwrap_or_default(), made)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The flags of `chattr` and `lsattr`. Linux sends them to a FUSE filesystem as the ioctls that programs use, in 32 bits, after it has opened
 //! the file or directory itself. Before it sets flags it asks for `struct fsxattr`, in which there is the project that `chattr -p` and
-//! `lsattr -p` are about, and nothing else.
+//! `lsattr -p` are about, and the flags that both ways have.
 
 use persimmon_vfs::InodeFlags;
 use rustix::ioctl::{Opcode, opcode};
@@ -22,25 +22,52 @@ pub(crate) type Extended = [u8; 28];
 /// `FS_XFLAG_PROJINHERIT`: what is made in the directory has its project. Here it always has.
 const INHERITS: u32 = 0x200;
 
+/// `FS_XFLAG_IMMUTABLE`, `FS_XFLAG_APPEND` and `FS_XFLAG_NODUMP`.
+const IMMUTABLE: u32 = 0x8;
+const APPEND: u32 = 0x10;
+const NO_DUMP: u32 = 0x80;
+
+/// The flags of an inode as `struct fsxattr` has them.
+pub(crate) fn extended_flags(flags: InodeFlags) -> u32 {
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    flag(flags.inherits_project, INHERITS)
+        | flag(flags.immutable, IMMUTABLE)
+        | flag(flags.append_only, APPEND)
+        | flag(flags.no_dump, NO_DUMP)
+}
+
 /// What an inode has of it.
-pub(crate) fn extended(project: u32, is_directory: bool) -> Extended {
-    let inherits = is_directory && project != 0;
+pub(crate) fn extended(project: u32, flags: u32) -> Extended {
     let mut extended = [0; 28];
-    let fields = [if inherits { INHERITS } else { 0 }, 0, 0, project];
+    let fields = [flags, 0, 0, project];
     for (field, place) in fields.iter().zip(extended.chunks_exact_mut(4)) {
         place.copy_from_slice(&protocol::flags(*field));
     }
     extended
 }
 
-/// The project that an inode is to have. Anything else that is not as it is, is refused.
-pub(crate) fn parse_extended(input: &[u8]) -> Result<u32, Errno> {
+/// The project that an inode is to have, and what is to be done with its flags: those of them that are there are set, the others are not.
+pub(crate) fn parse_extended(input: &[u8]) -> Result<(u32, u32), Errno> {
     let mut fields = Fields(input);
     let (flags, hint, _) = (fields.u32()?, fields.u32()?, fields.u32()?);
     let (project, other_hint) = (fields.u32()?, fields.u32()?);
-    match (flags & !INHERITS, hint, other_hint) {
-        (0, 0, 0) => Ok(project),
+    match (
+        flags & !(INHERITS | IMMUTABLE | APPEND | NO_DUMP),
+        hint,
+        other_hint,
+    ) {
+        (0, 0, 0) => Ok((project, flags)),
         _ => Err(Errno(libc::EOPNOTSUPP)),
+    }
+}
+
+/// The flags of an inode that is to have these of `struct fsxattr`. Whether its project is passed on is as it is.
+pub(crate) fn with_extended(flags: InodeFlags, told: u32) -> InodeFlags {
+    InodeFlags {
+        immutable: told & IMMUTABLE != 0,
+        append_only: told & APPEND != 0,
+        no_dump: told & NO_DUMP != 0,
+        ..flags
     }
 }
 
@@ -69,13 +96,32 @@ mod tests {
     }
 
     #[test]
-    fn a_project_comes_back_and_nothing_else_is_taken() {
-        for project in [0, 7, u32::MAX] {
-            assert_eq!(parse_extended(&extended(project, true)), Ok(project));
+    fn a_project_and_flags_come_back_and_nothing_else_is_taken() {
+        let all = InodeFlags {
+            append_only: true,
+            immutable: true,
+            no_dump: true,
+            inherits_project: true,
+            ..InodeFlags::default()
+        };
+        // <linux/fs.h>.
+        assert_eq!(extended_flags(all), 0x298);
+        assert_eq!(extended_flags(InodeFlags::default()), 0);
+        for flags in [0, INHERITS, extended_flags(all)] {
+            for project in [0, 7, u32::MAX] {
+                assert_eq!(
+                    parse_extended(&extended(project, flags)),
+                    Ok((project, flags))
+                );
+            }
         }
-        assert_eq!(extended(0, true), [0; 28]);
-        assert_eq!(extended(7, false)[..4], [0; 4]);
-        let mut other = extended(7, true);
+        let none = InodeFlags {
+            inherits_project: true,
+            ..InodeFlags::default()
+        };
+        assert_eq!(with_extended(none, 0x298), all);
+        assert_eq!(with_extended(all, INHERITS), none);
+        let mut other = extended(7, INHERITS);
         other[0] = 1;
         assert_eq!(parse_extended(&other), Err(Errno(libc::EOPNOTSUPP)));
         assert_eq!(parse_extended(&[0; 8]), Err(MALFORMED));

@@ -24,5 +24,29 @@ pub trait Live: Send + Sync + 'static {
     ///
     /// # Errors
     /// Words for whoever asked.
-    fn control(&self, command: &[u8]) -> Result<Vec<u8>, String>;
+    fn control(&self, command: &[u8]) -> Result<Answered, String>;
+}
+
+/// What came of a command.
+#[derive(Debug, Default)]
+pub struct Answered {
+    /// The answer.
+    pub text: Vec<u8>,
+    /// Names that it made. The kernel may remember that they were not there.
+    pub made: Option<Made>,
+}
+
+impl From<Vec<u8>> for Answered {
+    fn from(text: Vec<u8>) -> Answered {
+        Answered { text, made: None }
+    }
+}
+
+/// Names in a directory that are there since a moment ago.
+#[derive(Debug)]
+pub struct Made {
+    /// Its inode.
+    pub directory: u64,
+    /// The names.
+    pub names: Vec<Vec<u8>>,
 }

@@ -9,8 +9,8 @@ mod encode;
 use bytemuck::{AnyBitPattern, bytes_of, pod_read_unaligned};
 
 pub use encode::{
-    Entries, attributes, created, entry, flags, forget_attributes, ioctl_done, length, negative,
-    offset, opened, space, statx, write_back,
+    Entries, attributes, created, entry, flags, forget_attributes, forget_name, ioctl_done, length,
+    negative, offset, opened, space, statx, write_back,
 };
 
 /// Bytes of a request's header.

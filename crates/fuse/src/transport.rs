@@ -68,6 +68,10 @@ pub trait Later: Send {
     /// Has the kernel write what it holds back of the content of inode `node`: its requests are answered when this
     /// returns. Not to be called by a thread that answers them.
     fn write_back(&self, node: u64);
+
+    /// Has the kernel forget what it remembers of a name, that it is not there among others. Not to be called by a thread that answers requests:
+    /// the kernel waits for those in this directory first.
+    fn forget_name(&self, directory: u64, name: &[u8]);
 }
 
 /// Tells, when the last thread that serves the mount lets go of it, that the connection is over.

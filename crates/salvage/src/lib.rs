@@ -30,8 +30,8 @@ pub enum Error {
     Broken(#[from] InspectError),
     /// What the repair in place does not do.
     #[error(
-        "it has snapshots, of which each shows a part of the same items; metadata is written anew only where there is one version: \
-         copy what can be read with `persimmon recover`; nothing was changed"
+        "it has snapshots, and some of what tells which items are whose is lost; metadata is written anew only where that is whole: copy what \
+         can be read with `persimmon recover`; nothing was changed"
     )]
     Snapshots,
     /// The volume that is written to failed, or is too small.

@@ -39,6 +39,9 @@ pub enum Lost {
 /// Said where deltas of blocks are lost.
 pub(crate) const CHANGES_LOST: &str = "the latest changes of some blocks";
 
+/// Said of what was written after the checkpoint, where the volume has snapshots.
+pub(crate) const NEWER_LEFT: &str = "in a volume with snapshots what was written last is not kept";
+
 /// A loss.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Loss {

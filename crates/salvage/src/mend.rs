@@ -14,14 +14,18 @@ use persimmon_format::inode::{
 };
 use persimmon_format::packed::Packed;
 use persimmon_format::quota::{Counting, QuotaState};
-use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind};
+use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, VersionId};
 use persimmon_inspect::claims::Claims;
-use persimmon_inspect::salvage::{Content, Placement, Rebuilt, StrayBlock};
+use persimmon_inspect::salvage::{Content, Item, Placement, Rebuilt, StrayBlock};
 use persimmon_inspect::shared::present_parts;
 
 use crate::loss::{CHANGES_LOST, Loss, Lost};
 use crate::store::Store;
 use crate::{Doing, Error, Result};
+
+mod versions;
+
+use versions::Here;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -30,7 +34,7 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 /// tell. `options` bound its memory. Until it has succeeded the volume stays what it was.
 ///
 /// # Errors
-/// The device fails, or has too few free zones for new metadata. The volume has snapshots, or may have some.
+/// The device fails, or has too few free zones for new metadata. The volume has snapshots, and some of what tells them apart is lost.
 pub fn mend(
     from: &Rebuilt<'_>,
     device: Arc<dyn ZonedDevice>,
@@ -41,8 +45,8 @@ pub fn mend(
     let content = from.content(&mut |stage, done, total| {
         progress(Doing::Reading(stage), done, total);
     })?;
-    // What stands in for a lost item would be put at a place where each version shows another.
-    if content.is_versioned() {
+    let is_versioned = content.is_versioned();
+    if is_versioned && !content.knows_versions() {
         return Err(Error::Snapshots);
     }
     let numbers = from.numbers();
@@ -72,18 +76,40 @@ pub fn mend(
         },
         store: Store::default(),
         now,
+        here: Here::default(),
+        is_versioned,
         on_loss,
     };
     for gap in content.gaps().collect::<Vec<_>>() {
         mend.lose(Vec::new(), Ino(0), Lost::Metadata, (0, 0), gap);
     }
+    if is_versioned {
+        mend.find_inodes();
+    }
     mend.claim_trusted();
     mend.items(progress)?;
-    mend.strays()?;
-    mend.newer()?;
+    if is_versioned {
+        mend.leave_newer();
+    } else {
+        // What stands in for a lost item is put at a place where each version shows another: where there are several, nothing does.
+        mend.strays()?;
+        mend.newer()?;
+    }
     mend.counts()?;
     mend.tell_dangling();
     rebuild.finish().map_err(Error::New)
+}
+
+/// All items: of all versions, where there are several.
+fn scan(
+    content: &Content<'_, '_>,
+    is_versioned: bool,
+    visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
+) {
+    match is_versioned {
+        true => content.scan_stored(visit),
+        false => content.scan(visit),
+    }
 }
 
 /// What extents have.
@@ -152,6 +178,9 @@ struct Mend<'a, 'd> {
     /// What the store of shared blocks has.
     store: Store,
     now: Timestamp,
+    /// What was put at the last place, where there are several versions.
+    here: Here,
+    is_versioned: bool,
     on_loss: &'a mut dyn FnMut(&Loss),
 }
 
@@ -172,7 +201,7 @@ impl Mend<'_, '_> {
 
     fn claim_trusted(&mut self) {
         let content = self.content;
-        content.scan(&mut |(key, value)| {
+        scan(content, self.is_versioned, &mut |(key, value)| {
             if key.kind == KeyKind::EXTENT
                 && let Ok(extent) = Extent::decode(value)
                 && let Some(addr) = extent.addr()
@@ -201,7 +230,7 @@ impl Mend<'_, '_> {
         let (mut done, mut last) = (0, None);
         let mut store_done = false;
         let mut result = Ok(());
-        content.scan(&mut |(key, value)| {
+        scan(content, self.is_versioned, &mut |(key, value)| {
             if last.replace(key.ino) != Some(key.ino) {
                 done += 1;
                 progress(Doing::Copying, done.min(total), total);
@@ -209,12 +238,21 @@ impl Mend<'_, '_> {
                     result = self.finish_store();
                 }
                 let has_inode = key.ino != Key::GLOBAL && key.ino != SHARED;
-                if result.is_ok() && has_inode && key.kind != KeyKind::INODE {
-                    result = self.make_inode(key.ino);
+                if result.is_ok() && has_inode {
+                    result = match self.is_versioned {
+                        true => self.make_lacking(&key),
+                        false if key.kind != KeyKind::INODE => {
+                            self.make_inode(key.ino, key.version)
+                        }
+                        false => Ok(()),
+                    };
                 }
             }
             if result.is_ok() {
-                result = self.item(key, value);
+                result = match self.is_versioned && key.ino != SHARED {
+                    true => self.versioned(key, value),
+                    false => self.item(key, value),
+                };
             }
             match result {
                 Ok(()) => ControlFlow::Continue(()),
@@ -228,7 +266,7 @@ impl Mend<'_, '_> {
         if content.is_in_tree(ROOT) {
             return Ok(());
         }
-        self.make_inode(ROOT)
+        self.make_inode(ROOT, VersionId(0))
     }
 
     /// What only summaries know of the store of shared blocks. All that the tree has of it is there; files come next.
@@ -307,12 +345,13 @@ impl Mend<'_, '_> {
 
     /// What is lost of a file's extents or a directory's names.
     fn tell_damage(&mut self, ino: Ino, inode: &Inode) {
-        let (from, to, lost) = if inode.is_dir() {
-            let names = Key::new(ino, KeyKind::DIR_ENTRY, 0);
-            (names, Key::extent(ino, 0), Lost::Names)
+        // The inode itself may be as of an earlier checkpoint, and what was empty then need not have been so since.
+        let from = Key::inode(ino);
+        let (to, lost) = if inode.is_dir() {
+            (Key::extent(ino, 0), Lost::Names)
         } else {
-            let end = inode.size.div_ceil(BLOCK);
-            (Key::extent(ino, 0), Key::extent(ino, end), Lost::Extents)
+            let end = inode.size.div_ceil(BLOCK).max(1);
+            (Key::extent(ino, end), Lost::Extents)
         };
         if inode.is_file() && inode.flags & FLAG_DELTAS != 0 {
             let end = inode.size.div_ceil(BLOCK);
@@ -426,8 +465,8 @@ impl Mend<'_, '_> {
         self.rebuild.put(key, value).map_err(Error::New)
     }
 
-    /// An inode for what has lost its own.
-    fn make_inode(&mut self, ino: Ino) -> Result<()> {
+    /// An inode for what has lost its own, in the version whose item was found.
+    fn make_inode(&mut self, ino: Ino, version: VersionId) -> Result<()> {
         let mode = self.content.mode_without_inode(ino);
         let mut size = 0;
         let blocks = self.content.stray_blocks();
@@ -464,7 +503,7 @@ impl Mend<'_, '_> {
         };
         let path = self.path(ino);
         self.lose(path, ino, Lost::Attributes, (0, 0), String::new());
-        self.put(Key::inode(ino), &inode.encode())
+        self.put(Key::inode(ino).at(version), &inode.encode())
     }
 
     /// Blocks that the tree has lost, and files of which there is nothing else.
@@ -474,7 +513,7 @@ impl Mend<'_, '_> {
         let of_files = content.stray_blocks().iter();
         for ((ino, block), stray) in of_files.filter(|((ino, _), _)| *ino != SHARED) {
             if last.replace(*ino) != Some(*ino) && !content.is_in_tree(*ino) {
-                self.make_inode(*ino)?;
+                self.make_inode(*ino, VersionId(0))?;
             }
             let known = content.node(*ino).is_some_and(|node| node.has_inode);
             let inside = match is_delta(*block) {
@@ -550,7 +589,12 @@ impl Mend<'_, '_> {
     }
 
     fn tell_dangling(&mut self) {
-        for (directory, item, ino) in self.placement.dangling().to_vec() {
+        // Of several versions they are told when they are found.
+        let dangling = match self.is_versioned {
+            true => Vec::new(),
+            false => self.placement.dangling().to_vec(),
+        };
+        for (directory, item, ino) in dangling {
             let name = self.content.entry_name(directory, item).unwrap_or_default();
             let mut path = self.path(directory);
             if path.last() != Some(&b'/') {

@@ -1,5 +1,5 @@
-//! A volume with snapshots: what the main subvolume shows is copied, or what one of them does, and never a mixture. In place nothing is
-//! written anew.
+//! A volume with snapshots: what the main subvolume shows is copied, or what one of them does, and never a mixture. Written anew in place, all
+//! versions keep what is not lost.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -8,17 +8,18 @@ mod support;
 use std::sync::Arc;
 
 use persimmon_engine::Options;
-use persimmon_format::inode::Timestamp;
+use persimmon_format::inode::{ROOT, Timestamp};
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, DeviceId, PageId, ZoneId};
+use persimmon_format::{Addr, DeviceId, Ino, PageId, ZoneId};
 use persimmon_inspect::dump::{Dump, Target, dump};
 use persimmon_inspect::salvage::rebuild;
-use persimmon_inspect::{CheckOptions, InspectError, Inspector, check};
+use persimmon_inspect::{InspectError, Inspector};
 use persimmon_salvage::{Error, mend, recover_of};
 use persimmon_sim::SimDevice;
+use persimmon_vfs::{Snapshot, Vfs};
 use support::{
-    Fs, Tree, assert_log_alone_lost, assert_told, config, format, mount, recovered, recovered_of,
-    tree,
+    Fs, Tree, assert_log_alone_lost, assert_told, config, format, leaves, mount, recovered,
+    recovered_of, settle, tree, tree_of,
 };
 
 /// A volume that was much changed since each of its snapshots, as it is and as it was then. There is no checkpoint between.
@@ -153,27 +154,126 @@ fn of_a_lost_metadata_zone_what_differs_is_told() {
     }
 }
 
-/// A repair in place would have to say of each version what it shows where something is lost.
+/// Writes the metadata anew, and repairs what is left to repair. None where that is refused.
+fn mended(device: &Arc<SimDevice>) -> Option<Vec<persimmon_salvage::Loss>> {
+    let mut losses = Vec::new();
+    {
+        let rebuilt = rebuild(&**device, &mut |_, _, _| {}).unwrap();
+        let how = (Timestamp::default(), Options::default());
+        let to = Arc::clone(device) as _;
+        let on_loss = &mut |loss: &persimmon_salvage::Loss| losses.push(loss.clone());
+        match mend(&rebuilt, to, how, on_loss, &mut |_, _, _| {}) {
+            Err(Error::Snapshots) => return None,
+            done => done.unwrap(),
+        }
+    }
+    settle(device);
+    Some(losses)
+}
+
+/// The live files, and those of a snapshot.
+fn trees(fs: &Vfs, then: &[(&'static str, Tree)]) -> (Tree, Vec<Tree>) {
+    let snapshots = fs.snapshots();
+    let of = |name: &str| {
+        let named = |snapshot: &&Snapshot| snapshot.name == name.as_bytes();
+        let id = snapshots.iter().find(named).unwrap().id;
+        tree_of(fs, ROOT.of(id))
+    };
+    (tree(fs), then.iter().map(|(name, _)| of(name)).collect())
+}
+
 #[test]
-fn metadata_is_not_written_anew() {
+fn metadata_is_written_anew_with_all_snapshots() {
     let (fs, ..) = full(65);
+    let names = ["one", "two"].map(|name| (name, Tree::new()));
+    let (now, then) = trees(&fs.vfs, &names);
     let device = Arc::new(fs.without(&fs.zones(Role::Log)));
-    let before = device.snapshot();
-    let rebuilt = rebuild(&*device, &mut |_, _, _| {}).unwrap();
-    let how = (Timestamp::default(), Options::default());
-    let to = Arc::clone(&device) as _;
-    let tried = mend(&rebuilt, to, how, &mut |_| {}, &mut |_, _, _| {});
-    assert!(matches!(tried, Err(Error::Snapshots)), "{tried:?}");
-    drop(before);
-    // Once there are none any more it is as ever.
-    let plain = Fs::new(66);
-    plain.checkpoint();
-    let options = CheckOptions::default();
-    let report = check(&*plain.device, &options, &mut |_| {}).unwrap();
-    assert!(report.is_clean());
-    let device = Arc::new(plain.without(&plain.zones(Role::Log)));
-    let rebuilt = rebuild(&*device, &mut |_, _, _| {}).unwrap();
-    let how = (Timestamp::default(), Options::default());
-    let to = Arc::clone(&device) as _;
-    mend(&rebuilt, to, how, &mut |_| {}, &mut |_, _, _| {}).unwrap();
+    let losses = mended(&device).unwrap();
+    assert_log_alone_lost(&losses);
+    let vfs = mount(&device);
+    let (found, before) = trees(&vfs, &names);
+    assert_copied(&now, &found);
+    for (truth, copy) in then.iter().zip(&before) {
+        assert_copied(truth, copy);
+    }
+    // They can be deleted, and all that is left is the live files.
+    for (name, _) in &names {
+        vfs.delete_snapshot(name.as_bytes()).unwrap();
+    }
+    vfs.close().unwrap();
+    drop(vfs);
+    let report = settle(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_copied(&now, &tree(&mount(&device)));
+}
+
+/// What the live files or a snapshot have other than they had is told, by the number of the file, or of a directory above it: the path is that of
+/// one name of the live file.
+fn assert_told_by_inode(
+    fs: &Vfs,
+    top: Ino,
+    (truth, copy): (&Tree, &Tree),
+    losses: &[persimmon_salvage::Loss],
+) {
+    for (path, thing) in truth {
+        let mut found = copy.get(path).cloned();
+        if let Some(found) = &mut found {
+            found.inode.atime = thing.inode.atime;
+        }
+        // The root gets `lost+found`.
+        if found.as_ref() == Some(thing) || path == "/" {
+            continue;
+        }
+        let mut way = vec![top];
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            let above = *way.last().unwrap();
+            way.push(fs.lookup(above, name.as_bytes()).unwrap().ino);
+        }
+        let is_told =
+            |loss: &persimmon_salvage::Loss| way.iter().any(|ino| ino.plain().0 == loss.ino);
+        assert!(losses.iter().any(is_told), "{top}: {path}: {losses:#?}");
+    }
+}
+
+/// What of a version is lost is told, and what is not lost is there in each of them, and nothing else.
+#[test]
+fn of_a_lost_leaf_each_snapshot_keeps_the_rest() {
+    let (fs, ..) = full(67);
+    let names = ["one", "two"].map(|name| (name, Tree::new()));
+    let (now, then) = trees(&fs.vfs, &names);
+    let all = leaves(&fs.without(&[]), |_| true);
+    let (mut repaired, mut refused) = (0, 0);
+    for addr in &all {
+        let device = Arc::new(fs.without(&[]));
+        assert!(device.corrupt(addr.zone(), addr.block(), 100, 0x10));
+        let Some(losses) = mended(&device) else {
+            refused += 1;
+            continue;
+        };
+        repaired += 1;
+        let vfs = mount(&device);
+        let (found, before) = trees(&vfs, &names);
+        let snapshot = |name: &str| fs.vfs.snapshot_named(name.as_bytes()).unwrap().id;
+        let tops = names.iter().map(|(name, _)| ROOT.of(snapshot(name)));
+        let trees = then.iter().zip(&before).zip(tops);
+        for (trees, top) in trees.chain([((&now, &found), ROOT)]) {
+            assert_told_by_inode(&fs.vfs, top, trees, &losses);
+        }
+    }
+    // The leaves with the table of versions, and with what versions say that they changed.
+    assert!(
+        refused <= 4 && repaired > refused,
+        "{repaired} of {}",
+        all.len()
+    );
+}
+
+/// Where it is not known which versions there are, nothing is written.
+#[test]
+fn without_the_table_nothing_is_written_anew() {
+    let (fs, ..) = full(68);
+    let device = Arc::new(fs.without(&[]));
+    let addr = table(&device);
+    assert!(device.corrupt(addr.zone(), addr.block(), 100, 0x10));
+    assert!(mended(&device).is_none());
 }

@@ -13,6 +13,8 @@ use crate::{Attr, Entry, Error, FileKind, Handle, Ino, Listing, Result, SNAPSHOT
 const BATCH: usize = 256;
 /// The same with attributes.
 const BATCH_PLUS: usize = 64;
+/// Stored items looked at for that: of names that are removed from the live files and that a snapshot has none is shown.
+const STORED_AT_ONCE: usize = 4096;
 /// Cookie of `.`.
 const DOT: u64 = 1;
 /// Cookie of `..`.
@@ -162,7 +164,8 @@ impl Vfs {
             let mut seen = 0;
             batch.scanned_to = None;
             let first = Key::new(dir, KeyKind::DIR_ENTRY, from);
-            view.scan(first..Key::new(dir, KeyKind::EXTENT, 0), |key, bytes| {
+            let names = first..Key::new(dir, KeyKind::EXTENT, 0);
+            let next = view.scan_some(names, STORED_AT_ONCE, |key, bytes| {
                 // One that is no name hides no other.
                 match Target::decode(dir, bytes) {
                     Ok((entry, target)) if entry.has_possible_name() => {
@@ -181,6 +184,10 @@ impl Vfs {
                     ControlFlow::Break(())
                 })
             })?;
+            // Those before it were looked at.
+            if let Some(next) = next {
+                batch.scanned_to = Some(next.item.saturating_sub(1));
+            }
             Ok(())
         })
     }

@@ -10,6 +10,7 @@ mod access_times;
 mod acl;
 mod attributes;
 mod clock;
+mod clones;
 mod directories;
 mod error;
 mod files;
@@ -33,6 +34,7 @@ mod volume;
 mod xattrs;
 
 pub use clock::Clock;
+pub use clones::{ClonedEntries, NamedIno};
 pub use error::{Error, Result};
 pub use locks::{FileLock, LockKind, LockOwner};
 pub use persimmon_engine::Snapshot;

@@ -9,7 +9,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use persimmon::internal::format::shown::shown_path;
 use persimmon::{FileKind, Filesystem, FilesystemError, Ino};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
+use persimmon_fuse::mounts::{self, MountLine};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat, syncfs};
 use rustix::io::Errno;
 
 use super::cp::{check_apart, close, last_name};
@@ -141,8 +142,9 @@ impl CloneCommand {
         if is_within(&directory, (device, seen.st_ino))? {
             return Err(Refusal::IntoItself(told(source)).into());
         }
-        let tree = HostTree::below(&node, device);
-        let mut sink = HostSink::beside_all(directory);
+        let by_daemon = may_ask_daemon(source, &directory);
+        let tree = HostTree::below(&node, device).by_daemon(by_daemon);
+        let mut sink = HostSink::beside_all(directory).by_daemon(by_daemon);
         let (went, tally) = self.clone_tree((&tree, node), &mut sink, (source, &name))?;
         conclude(NAME, (went, &tally), "cloned", say_line, self.json)
     }
@@ -159,6 +161,20 @@ impl CloneCommand {
         let went = copy_tree(tree, node, name.to_vec(), true, &mut copier);
         Ok((went, copier.tally))
     }
+}
+
+/// Whether the daemon clones what is in directories. It looks at no permission, and sees nothing that is mounted in the volume. What the kernel
+/// holds back of files is written first.
+fn may_ask_daemon(source: &Path, directory: &OwnedFd) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return false;
+    }
+    let (Ok(source), Ok(mounts)) = (source.canonicalize(), mounts::list()) else {
+        return false;
+    };
+    let is_below =
+        |line: &MountLine| line.mount_point != source && line.mount_point.starts_with(&source);
+    !mounts.iter().any(is_below) && syncfs(directory).is_ok()
 }
 
 fn is_in_volume(path: &OsStr) -> bool {

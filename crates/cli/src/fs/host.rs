@@ -9,7 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use persimmon::Timestamp;
+use persimmon::vfs::NamedIno;
+use persimmon::{Ino, Timestamp};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, StatxFlags,
     Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, copy_file_range, fstat, ftruncate,
@@ -20,9 +21,10 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::tree::{
-    Children, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink, Target, Tree,
-    each_piece_not_shared,
+    Children, ClonedEntries, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink,
+    Target, Tree, each_piece_not_shared,
 };
+use crate::control;
 
 /// The most that the names, or one value, of extended attributes can be.
 const XATTR_MAX: usize = 64 << 10;
@@ -135,6 +137,8 @@ pub struct HostTree {
     device: Option<u64>,
     /// The mount, where what is bound from elsewhere in the same filesystem is left out.
     mount: Option<u64>,
+    /// It is a mounted volume, of which the daemon clones what is in a directory.
+    is_in_volume: bool,
 }
 
 impl HostTree {
@@ -147,6 +151,7 @@ impl HostTree {
             volume: stats.map(|stat| identity(&stat)).collect(),
             device: None,
             mount: None,
+            is_in_volume: false,
         }
     }
 
@@ -156,6 +161,7 @@ impl HostTree {
             volume: Vec::new(),
             device: Some(device),
             mount: None,
+            is_in_volume: false,
         }
     }
 
@@ -164,6 +170,14 @@ impl HostTree {
         HostTree {
             mount: node.mount(),
             ..HostTree::on(device)
+        }
+    }
+
+    /// The same of a volume in which nothing is mounted: its daemon may clone what is in a directory.
+    pub fn by_daemon(self, may: bool) -> HostTree {
+        HostTree {
+            is_in_volume: may,
+            ..self
         }
     }
 }
@@ -281,6 +295,25 @@ impl Tree for HostTree {
         })))
     }
 
+    fn directory_in_volume(&self, node: &HostNode) -> Option<Ino> {
+        let is_asked = self.is_in_volume;
+        is_asked.then(|| node.stat().ok().map(|stat| Ino(stat.st_ino)))?
+    }
+
+    fn some_children(&self, node: &HostNode, wanted: Vec<NamedIno>) -> Copied<Children<HostNode>> {
+        let directory = Arc::new(openat(
+            &node.directory,
+            &*node.name,
+            DIRECTORY,
+            Mode::empty(),
+        )?);
+        Ok(Box::new(wanted.into_iter().map(move |named| {
+            let directory = Arc::clone(&directory);
+            let name = named.name.clone();
+            Ok((named.name, HostNode { directory, name }))
+        })))
+    }
+
     fn content(&self, node: &HostNode, size: u64) -> Copied<Box<dyn Content>> {
         // A pipe in the place of the file would wait for who writes to it.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -337,6 +370,8 @@ pub struct HostSink {
     privileged: bool,
     /// What is there is filled, or replaced. If not, it is left alone, and what should have its name fails.
     replaces: bool,
+    /// It is a mounted volume, whose daemon clones what is in a directory of it.
+    is_in_volume: bool,
 }
 
 impl HostSink {
@@ -346,6 +381,7 @@ impl HostSink {
             way: vec![top],
             privileged: rustix::process::geteuid().is_root(),
             replaces: true,
+            is_in_volume: false,
         }
     }
 
@@ -354,6 +390,14 @@ impl HostSink {
         HostSink {
             replaces: false,
             ..HostSink::new(top)
+        }
+    }
+
+    /// The same in a volume whose daemon may clone what is in a directory of it.
+    pub fn by_daemon(self, may: bool) -> HostSink {
+        HostSink {
+            is_in_volume: may,
+            ..self
         }
     }
 
@@ -555,6 +599,16 @@ impl Sink for HostSink {
         };
         self.way.push(directory);
         Ok(())
+    }
+
+    fn clone_entries(&mut self, from: Ino, cookie: u64) -> Copied<Option<ClonedEntries>> {
+        if !self.is_in_volume {
+            return Ok(None);
+        }
+        let directory = self.directory()?;
+        let (to, path) = (fstat(directory)?.st_ino, of_fd(directory.as_fd()));
+        let cloned = control::clones::ask(&path, (from.0, to), cookie);
+        Ok(Some(cloned.map_err(CopyError::ends)?))
     }
 
     fn leave(&mut self, entry: &Entry) -> Copied<Vec<String>> {

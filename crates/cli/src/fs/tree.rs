@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use persimmon::internal::format::shown::shown;
-use persimmon::vfs::Handle;
+use persimmon::vfs::{self, Handle, NamedIno};
 use persimmon::{FilesystemError, Ino, Timestamp};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -218,11 +218,43 @@ pub fn each_piece_not_shared(
 pub trait Sink {
     /// Makes a directory, or goes into the one that is there.
     fn enter(&mut self, entry: &Entry) -> Copied<()>;
+    /// Clones what is in a directory of the same volume after `cookie` (0: from the start) into the directory entered last: some entries of it.
+    /// `None`: it is copied entry by entry.
+    fn clone_entries(&mut self, _from: Ino, _cookie: u64) -> Copied<Option<ClonedEntries>> {
+        Ok(None)
+    }
     /// Gives the directory entered last its attributes. Tells what it does not take of them.
     fn leave(&mut self, entry: &Entry) -> Copied<Vec<String>>;
     /// Makes anything else, in the place of what has that name: whole, or not at all. Tells what it does not take of
     /// its attributes.
     fn put(&mut self, entry: &Entry, content: &mut dyn Content) -> Copied<Vec<String>>;
+}
+
+/// How far the clones of a directory's entries came.
+#[derive(Debug, Default)]
+pub struct ClonedEntries {
+    /// The cookie to go on after; `None` at the end.
+    pub next: Option<u64>,
+    /// Regular files that were cloned.
+    pub files: u64,
+    /// Symbolic links, devices, pipes and sockets that were.
+    pub others: u64,
+    /// Bytes of data.
+    pub bytes: u64,
+    /// What is to be copied entry by entry.
+    pub left: Vec<NamedIno>,
+}
+
+impl ClonedEntries {
+    pub fn new(cloned: vfs::ClonedEntries) -> ClonedEntries {
+        ClonedEntries {
+            next: cloned.next,
+            files: cloned.files,
+            others: cloned.made.len() as u64 - cloned.files,
+            bytes: cloned.bytes,
+            left: cloned.left,
+        }
+    }
 }
 
 /// What was copied.
@@ -359,6 +391,26 @@ impl<'a> Copier<'a> {
         Ok(self.settle(&entry.path, entered)?.is_some())
     }
 
+    /// Clones what it can of a directory of the volume into the directory entered last. Tells what is left to be copied; `None`: all of it.
+    fn clone_entries(&mut self, from: Ino) -> Copied<Option<Vec<NamedIno>>> {
+        let mut left = Vec::new();
+        let mut cookie = 0;
+        loop {
+            self.is_stopped()?;
+            let Some(cloned) = self.sink.clone_entries(from, cookie)? else {
+                return Ok(None);
+            };
+            self.tally.files += cloned.files;
+            self.tally.others += cloned.others;
+            self.tally.bytes += cloned.bytes;
+            left.extend(cloned.left);
+            match cloned.next {
+                Some(next) => cookie = next,
+                None => return Ok(Some(left)),
+            }
+        }
+    }
+
     pub fn leave(&mut self, entry: &Entry) -> Copied<()> {
         let left = self.sink.leave(entry);
         if let Some(lost) = self.settle(&entry.path, left)? {
@@ -450,6 +502,18 @@ pub trait Tree {
     type Node: 'static;
     fn look(&self, node: &Self::Node) -> Copied<Seen>;
     fn children(&self, node: &Self::Node) -> Copied<Children<Self::Node>>;
+    /// The number of a directory, if it is one of the volume that is copied to, or may be.
+    fn directory_in_volume(&self, _node: &Self::Node) -> Option<Ino> {
+        None
+    }
+    /// Some children of such a directory.
+    fn some_children(
+        &self,
+        node: &Self::Node,
+        _wanted: Vec<NamedIno>,
+    ) -> Copied<Children<Self::Node>> {
+        self.children(node)
+    }
     fn content(&self, node: &Self::Node, size: u64) -> Copied<Box<dyn Content>>;
 }
 
@@ -555,9 +619,26 @@ impl<T: Tree> Walk<'_, T> {
         if let Some(children) = copier.settle(&entry.path, allowed)?
             && copier.enter(&entry)?
         {
+            let children = self.clone_entries(node, children, copier)?;
             self.stack.push((entry, children));
         }
         Ok(())
+    }
+
+    /// Has what can be cloned of a directory cloned. What is left of its children is copied one by one.
+    fn clone_entries(
+        &self,
+        node: &T::Node,
+        children: Children<T::Node>,
+        copier: &mut Copier<'_>,
+    ) -> Copied<Children<T::Node>> {
+        let Some(from) = self.tree.directory_in_volume(node) else {
+            return Ok(children);
+        };
+        match copier.clone_entries(from)? {
+            Some(left) => self.tree.some_children(node, left),
+            None => Ok(children),
+        }
     }
 }
 

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use persimmon::vfs::{Entry as Listed, Handle, Listing, OpenFlags, WriteFlags};
+use persimmon::vfs::{Entry as Listed, Handle, Listing, NamedIno, OpenFlags, WriteFlags};
 use persimmon::{
     Attr, Caller, FileKind, Filesystem, FilesystemError, Ino, SeekTo, SetAttr, SetTime, Vfs,
     XattrMode,
 };
 
 use super::tree::{
-    Children, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink, Target, Tree,
-    each_piece_not_shared,
+    Children, ClonedEntries, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink,
+    Target, Tree, each_piece_not_shared,
 };
 
 /// The cookie of `..`, behind which the entries of a directory begin.
@@ -137,6 +137,15 @@ impl Tree for VolumeTree {
             fetched: VecDeque::new(),
             ended: false,
         }))
+    }
+
+    fn directory_in_volume(&self, ino: &Ino) -> Option<Ino> {
+        Some(*ino)
+    }
+
+    fn some_children(&self, _: &Ino, wanted: Vec<NamedIno>) -> Copied<Children<Ino>> {
+        let children = wanted.into_iter().map(|named| Ok((named.name, named.ino)));
+        Ok(Box::new(children))
     }
 
     fn content(&self, ino: &Ino, size: u64) -> Copied<Box<dyn Content>> {
@@ -330,6 +339,14 @@ impl Sink for VolumeSink {
         }
         self.way.push(attr.ino);
         Ok(())
+    }
+
+    fn clone_entries(&mut self, from: Ino, cookie: u64) -> Copied<Option<ClonedEntries>> {
+        let to = self.directory()?;
+        let cloned = self
+            .vfs()
+            .clone_entries(&Caller::root(), from, to, (cookie, usize::MAX))?;
+        Ok(Some(ClonedEntries::new(cloned)))
     }
 
     fn leave(&mut self, entry: &Entry) -> Copied<Vec<String>> {

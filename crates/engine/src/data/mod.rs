@@ -34,6 +34,7 @@ mod stored;
 mod sync;
 mod tails;
 mod truncations;
+mod whole_clones;
 mod write;
 mod write_back;
 
@@ -57,6 +58,7 @@ use snapshot_fence::SnapshotFence;
 pub use stored::{StoredContent, StoredLook, StoredPiece};
 use tails::Tails;
 use truncations::Truncations;
+pub use whole_clones::{Given, HeldSources, WholeClones};
 
 /// The content of all files.
 pub(crate) struct FileData {

@@ -18,8 +18,12 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
         meta.ensure(&Key::inode(ino))?;
         read_inode(meta, ino).map(drop)
     };
+    let is_new = new_inodes(meta, ops)?;
     for op in ops {
         check_subvolumes(meta, op)?;
+        if op.ino().is_some_and(&is_new) && ensure_of_new(meta, op)? {
+            continue;
+        }
         deltas::ensure(meta, op)?;
         match op {
             Op::Put { key, value } => {
@@ -55,7 +59,7 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
             Op::Share(share) => {
                 ensure_inode(share.from)?;
                 ensure_inode(share.to)?;
-                sharing::ensure(meta, share)?;
+                sharing::ensure(meta, share, false)?;
             }
             Op::Move {
                 version,
@@ -73,6 +77,34 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
         }
     }
     quota::ensure(meta, ops)
+}
+
+/// Tells the inodes that these operations make, whose numbers were never given out: nothing is stored of any of them. So all that is put for them
+/// lies between the same two items of the tree, which are in memory then.
+fn new_inodes(meta: &Meta, ops: &[Op]) -> Result<impl Fn(Ino) -> bool + use<>> {
+    let first = meta.numbers.next();
+    let is_new = move |ino: Ino| ino.plain().0 >= first;
+    if ops.iter().filter_map(Op::ino).any(is_new) {
+        meta.ensure_stored(&Key::inode(Ino(first)))?;
+    }
+    Ok(is_new)
+}
+
+/// [`ensure`] of an operation on a new inode: false where it is to be looked at as any other.
+fn ensure_of_new(meta: &Meta, op: &Op) -> Result<bool> {
+    match op {
+        Op::Put { key, .. } => Ok(matches!(
+            key.kind,
+            KeyKind::INODE | KeyKind::XATTR | KeyKind::SYMLINK | KeyKind::DIR_ENTRY
+        )),
+        Op::Share(share) => {
+            meta.ensure(&Key::inode(share.from))?;
+            read_inode(meta, share.from)?;
+            sharing::ensure(meta, share, true)?;
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
 }
 
 /// An error if an operation names an inode of a subvolume that is not there.

@@ -20,6 +20,24 @@ pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
     ensure_at(meta, &meta.versions.at(ino)?, from, to)
 }
 
+/// Makes sure that sharing `from..to`, which takes nothing out, finds all it needs in memory and intact.
+pub(crate) fn ensure_source(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
+    if !meta.versions.is_plain() {
+        return ensure(meta, ino, from, to);
+    }
+    let ino = meta.versions.at(ino)?.ino;
+    for place in [from, to] {
+        meta.ensure_stored(&Key::extent(ino, place))?;
+    }
+    for mapped in overlapping(meta, ino, from, to, usize::MAX)? {
+        tree::ensure_resident(&meta.cache, meta.root, &Key::extent(ino, mapped.block))?;
+        if let Extent::Shared { at, blocks } = mapped.extent {
+            references::ensure(meta, at, at + u64::from(blocks))?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes sure that [`remove_exactly`] and an exchange of `from..to` in one version find all they need in memory and intact.
 pub(crate) fn ensure_exactly(
     meta: &Meta,

@@ -138,16 +138,25 @@ fn inside(mapped: &MappedExtent, share: &Share) -> (u64, u64) {
     )
 }
 
-/// Makes sure that [`apply`] finds all it needs in memory and intact.
-pub(crate) fn ensure(meta: &Meta, share: &Share) -> Result<()> {
-    mapping::ensure(meta, share.from, share.from_block, share.source_end())?;
-    mapping::ensure(meta, share.to, share.to_block, share.target_end())?;
+/// Makes sure that [`apply`] finds all it needs in memory and intact. A target that is new has nothing yet.
+pub(crate) fn ensure(meta: &Meta, share: &Share, is_target_new: bool) -> Result<()> {
+    mapping::ensure_source(meta, share.from, share.from_block, share.source_end())?;
+    if !is_target_new {
+        mapping::ensure(meta, share.to, share.to_block, share.target_end())?;
+    }
     for mapped in to_move(meta, share)? {
         let place = place_of(share, mapped.block)?;
         let key = Key::extent(share.from.plain(), mapped.block);
         meta.ensure_stored(&key.at(mapped.version))?;
-        mapping::ensure(meta, SHARED, place, place + mapped.extent.blocks())?;
-        references::ensure(meta, place, place + mapped.extent.blocks())?;
+        let end = place + mapped.extent.blocks();
+        if place >= meta.shared_end {
+            // Nothing is there, nor behind it.
+            meta.ensure_stored(&Key::extent(SHARED, place))?;
+            meta.ensure_stored(&Key::references(place))?;
+        } else {
+            mapping::ensure(meta, SHARED, place, end)?;
+            references::ensure(meta, place, end)?;
+        }
     }
     Ok(())
 }

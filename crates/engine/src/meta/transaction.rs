@@ -89,17 +89,38 @@ impl<'a> View<'a> {
         self.scan_from((from, to), visit)
     }
 
+    /// The same, over a bounded number of stored items: behind names that were removed while a snapshot has them there may be very many that show
+    /// nothing. Returns where to go on, if there may be more.
+    pub fn scan_some(
+        &self,
+        keys: Range<Key>,
+        stored_max: usize,
+        visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<Key>> {
+        let (from, to) = (Bound::Included(keys.start), Bound::Excluded(keys.end));
+        self.scan_at_most((from, to), stored_max, visit)
+    }
+
     pub(crate) fn scan_from(
         &self,
-        (from, to): (Bound<Key>, Bound<Key>),
-        mut visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
+        keys: (Bound<Key>, Bound<Key>),
+        visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        self.scan_at_most(keys, usize::MAX, visit).map(drop)
+    }
+
+    fn scan_at_most(
+        &self,
+        (from, to): (Bound<Key>, Bound<Key>),
+        stored_max: usize,
+        mut visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<Key>> {
         if self.meta.versions.is_plain() {
-            return self.scan_stored((from, to), visit);
+            return self.scan_stored((from, to), visit).map(|()| None);
         }
         let (Bound::Included(first) | Bound::Excluded(first)) = from else {
             let first = Key::new(Key::GLOBAL, KeyKind(0), 0);
-            return self.scan_from((Bound::Included(first), to), visit);
+            return self.scan_at_most((Bound::Included(first), to), stored_max, visit);
         };
         let subvolume = first.ino.subvolume();
         let scope = self.find(|meta| meta.versions.scope(subvolume))?;
@@ -136,9 +157,18 @@ impl<'a> View<'a> {
             _ => Ok(ControlFlow::Continue(())),
         };
         let mut ended = false;
+        let (mut stored, mut place, mut next) = (0, None, None);
         self.scan_stored((from, to), |key, value| {
             // What belongs to no subvolume is behind all inodes.
             if key.ino != key.ino.plain() {
+                return Ok(ControlFlow::Break(()));
+            }
+            // All items of a place are looked at together.
+            stored += 1;
+            let here = key.at(VersionId(0));
+            if place.replace(here) != Some(here) && stored > stored_max {
+                let ino = key.ino.of(subvolume);
+                next = Some(Key { ino, ..here });
                 return Ok(ControlFlow::Break(()));
             }
             let same = shown.is_some_and(|(before, _)| before.at(key.version) == key);
@@ -155,10 +185,10 @@ impl<'a> View<'a> {
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        if !ended {
-            let _ = show(shown)?;
+        if !ended && show(shown)?.is_break() {
+            ended = true;
         }
-        Ok(())
+        Ok(next.filter(|_| !ended))
     }
 
     /// The same of the items of all versions, under the keys that they have.
@@ -252,6 +282,15 @@ impl<'a> Transaction<'a> {
         self.ops.len()
     }
 
+    /// Changes of the tree so far, where each record of shared blocks stands for `a_share` of them.
+    pub(crate) fn weight(&self, a_share: usize) -> usize {
+        let weight = |op: &Op| match op {
+            Op::Share(_) => a_share,
+            _ => 1,
+        };
+        self.ops.iter().map(weight).sum()
+    }
+
     /// The value of a key, as this transaction leaves it so far.
     pub fn get(&self, key: &Key) -> Result<Option<&[u8]>> {
         for op in self.ops.iter().rev() {
@@ -292,6 +331,11 @@ impl<'a> Transaction<'a> {
     /// Inodes made by the transaction have numbers below this.
     pub(crate) fn next_ino(&self) -> u64 {
         self.next_ino
+    }
+
+    /// The number that [`Transaction::new_ino`] would give, which is taken once the transaction puts an inode with it.
+    pub(crate) fn next_new_ino(&self) -> Ino {
+        Ino(self.next_ino)
     }
 
     /// A number for a new inode, which the transaction must put. No inode ever had it, nor will

@@ -746,7 +746,6 @@ impl Meta {
 
     /// That an item of one version can be put or removed, and what is beside it found.
     pub(crate) fn ensure_stored(&self, key: &Key) -> Result<()> {
-        tree::ensure_resident(&self.cache, self.root, key)?;
         Ok(tree::ensure_around(&self.cache, self.root, key)?)
     }
 }

@@ -8,6 +8,7 @@ use std::ops::{ControlFlow, RangeBounds};
 use persimmon_format::Key;
 use persimmon_format::zone_header::VolumeIdentity;
 
+mod clones;
 mod files;
 mod inspect;
 mod layout;
@@ -23,6 +24,7 @@ use crate::options::{FormatOptions, Options};
 use crate::recovery::{self, RecoveryReport};
 use crate::store::{Activity, Standing};
 
+pub use clones::Clones;
 pub use layout::Layout;
 pub use quota::Quotas;
 pub use snapshots::{Snapshot, Snapshots};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use persimmon_vfs::{
-    Caller, FileKind, Handle, InodeFlags, SNAPSHOTS, SetAttr, SetTime, Timestamp, XattrMode,
+    Caller, FileKind, Handle, Ino, InodeFlags, SNAPSHOTS, SetAttr, SetTime, Timestamp, Vfs,
+    XattrMode,
 };
 
 use super::{Adapter, author, author_by_uid, caller, done, node};
@@ -140,7 +141,13 @@ impl Adapter {
             let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message)));
             // It may have taken a snapshot, of which the kernel knows nothing: it is to list them anew.
             later.write_back(SNAPSHOTS.0);
-            later.answer(answer.map(|answer| whole(&answer)));
+            if let Ok((_, Some(made))) = &answer {
+                made.names
+                    .iter()
+                    .for_each(|name| later.forget_name(made.directory, name));
+                later.write_back(made.directory);
+            }
+            later.answer(answer.map(|(answer, _)| whole(&answer)));
         });
         Outcome::Later
     }
@@ -201,17 +208,29 @@ impl Adapter {
             }
             inode_flags::GET_EXTENDED => {
                 let extended = self.door.run("ioctl", |vfs| {
-                    let is_directory = vfs.getattr(node)?.kind() == FileKind::Directory;
-                    Ok(inode_flags::extended(vfs.project(node)?, is_directory))
+                    let flags = inode_flags::extended_flags(flags_of(vfs, node)?);
+                    Ok(inode_flags::extended(vfs.project(node)?, flags))
                 })?;
                 call.answer(&whole(&extended))
             }
             _ => {
-                let project = inode_flags::parse_extended(call.data())?;
+                let (project, told) = inode_flags::parse_extended(call.data())?;
                 let caller = caller(call.header, 0);
                 self.door.run("ioctl", |vfs| {
-                    if vfs.project(node)? != project {
+                    let flags = flags_of(vfs, node)?;
+                    let wanted = inode_flags::with_extended(flags, told);
+                    let is_project_new = vfs.project(node)? != project;
+                    if is_project_new {
                         vfs.set_project(&caller, node, project)?;
+                    }
+                    if wanted != flags {
+                        let wanted = InodeFlags {
+                            inherits_project: vfs.inode_flags(node)?.inherits_project,
+                            ..wanted
+                        };
+                        vfs.set_inode_flags(&caller, node, wanted)?;
+                    }
+                    if is_project_new || wanted != flags {
                         self.sync_node(node)?;
                     }
                     Ok(())
@@ -311,4 +330,12 @@ fn set_attr(mut fields: Fields<'_>, header: Header) -> Result<(SetAttr, Handle),
         Handle::NONE
     };
     Ok((set, file))
+}
+
+/// The flags of an inode; none where it can have none.
+fn flags_of(vfs: &Vfs, node: Ino) -> persimmon_vfs::Result<InodeFlags> {
+    match vfs.getattr(node)?.kind() {
+        FileKind::Regular | FileKind::Directory => vfs.inode_flags(node),
+        _ => Ok(InodeFlags::default()),
+    }
 }

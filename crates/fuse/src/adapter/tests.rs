@@ -14,6 +14,7 @@ use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use crate::live::Answered;
 use crate::protocol::{self, HEADER_LEN, fixed_len};
 use crate::transport::{Later, Serve};
 use crate::{control, inode_flags, lifetimes};
@@ -42,8 +43,8 @@ impl Live for Nothing {
         vec![8; 10]
     }
 
-    fn control(&self, command: &[u8]) -> std::result::Result<Vec<u8>, String> {
-        Ok(command.to_vec())
+    fn control(&self, command: &[u8]) -> std::result::Result<Answered, String> {
+        Ok(command.to_vec().into())
     }
 }
 
@@ -64,6 +65,8 @@ impl Later for Dropped {
     fn answer(self: Box<Self>, _result: std::result::Result<Vec<u8>, Errno>) {}
 
     fn write_back(&self, _node: u64) {}
+
+    fn forget_name(&self, _directory: u64, _name: &[u8]) {}
 }
 
 fn number(rng: &mut ChaCha8Rng) -> u64 {
@@ -285,6 +288,20 @@ fn flags_are_shown_and_set() {
         let set = |extended: &[u8]| ask(node, 0, inode_flags::SET_EXTENDED, extended, 0);
         assert_eq!(set(&[0; 28]), Ok(Vec::new()));
         assert_eq!(set(&[1; 28]), Err(libc::EOPNOTSUPP));
+        // Flags that both ways have: append-only, immutable, left out of backups.
+        let extended = |flags: u32| {
+            let mut extended = [0; 28];
+            extended[..4].copy_from_slice(&protocol::flags(flags));
+            extended
+        };
+        for (bits, told) in [(0x24, 0x10), (0x14, 0x8), (0x44, 0x80), (0x4, 0)] {
+            assert_eq!(set(&extended(told)), Ok(Vec::new()));
+            assert_eq!(flags(), protocol::flags(bits));
+            let found = ask(node, 1, inode_flags::GET_EXTENDED, b"", 28);
+            assert_eq!(found, Ok(extended(told).to_vec()));
+        }
+        let by_another = ask(node, 1, inode_flags::SET_EXTENDED, &extended(0x8), 0);
+        assert_eq!(by_another, Err(libc::EPERM));
     }
 }
 

@@ -201,6 +201,18 @@ fn forget(node: u64, offset: i64) -> [u8; ANSWER_HEADER_LEN + 24] {
     filled.bytes
 }
 
+/// Has the kernel forget what it remembers of a name in a directory.
+pub fn forget_name(directory: u64, name: &[u8]) -> Vec<u8> {
+    const NOTIFY_INVAL_ENTRY: u32 = 3;
+    // Ended by a zero byte, which the length does not count.
+    let len = ANSWER_HEADER_LEN + 16 + name.len() + 1;
+    let mut filled = Filled::<{ ANSWER_HEADER_LEN + 16 }>::new();
+    filled.u32(len as u32);
+    filled.u32(NOTIFY_INVAL_ENTRY).u64(0);
+    filled.u64(directory).u32(name.len() as u32).u32(0);
+    [filled.bytes.as_slice(), name, &[0]].concat()
+}
+
 /// A listing that fills up.
 pub struct Entries<'a> {
     room: &'a mut [u8],

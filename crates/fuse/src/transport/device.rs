@@ -67,9 +67,22 @@ pub fn write_back(device: BorrowedFd<'_>, node: u64) {
     }
 }
 
+/// Has the kernel forget a name.
+pub fn forget_name(device: BorrowedFd<'_>, directory: u64, name: &[u8]) {
+    match rustix::io::write(device, &protocol::forget_name(directory, name)) {
+        // It remembers nothing of it.
+        Ok(_) | Err(SystemErrno::NOENT) => {}
+        Err(error) => warn!("having a name in inode {directory} forgotten: {error}"),
+    }
+}
+
 impl Later for Device {
     fn write_back(&self, node: u64) {
         write_back(self.device.as_fd(), node);
+    }
+
+    fn forget_name(&self, directory: u64, name: &[u8]) {
+        forget_name(self.device.as_fd(), directory, name);
     }
 
     fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {

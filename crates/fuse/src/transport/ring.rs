@@ -192,6 +192,10 @@ impl Later for Deferred {
         device::write_back(self.answered.device.as_fd(), node);
     }
 
+    fn forget_name(&self, directory: u64, name: &[u8]) {
+        device::forget_name(self.answered.device.as_fd(), directory, name);
+    }
+
     fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
         if self.with_pages {
             self.answered.with_pages.fetch_sub(1, Ordering::Relaxed);

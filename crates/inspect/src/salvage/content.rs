@@ -378,6 +378,27 @@ impl<'d> Content<'_, 'd> {
             });
     }
 
+    /// Hands all items of all versions on, as they are stored, in key order: the table of them and what they say that they changed too.
+    pub fn scan_stored(&self, visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>) {
+        let _ = self
+            .state
+            .scan(lowest(), &mut |key, value| visit((key, value)));
+    }
+
+    /// Whether all is there that says which versions there are, and which of them changed what.
+    #[must_use]
+    pub fn knows_versions(&self) -> bool {
+        let behind_inodes = Key::inode(Ino(0).of(SubvolumeId::NONE));
+        let is_of_changes = |lost: &LostRange| lost.high.is_none_or(|high| high > behind_inodes);
+        !self.rebuilt.has_lost_table() && !self.rebuilt.lost.iter().any(is_of_changes)
+    }
+
+    /// Whether a version shows items of another one where it has none itself.
+    #[must_use]
+    pub fn is_below(&self, version: VersionId, other: VersionId) -> bool {
+        self.state.versions().scope(version).is_below(other)
+    }
+
     /// What is lost of a range of keys. Of a file that was made after the checkpoint the tree had nothing:
     /// all of it is in the journal.
     pub fn damage(&self, from: Key, to: Key) -> impl Iterator<Item = Damage> {

@@ -401,9 +401,14 @@ impl Fs {
 }
 
 pub fn tree(vfs: &Vfs) -> Tree {
+    tree_of(vfs, ROOT)
+}
+
+/// What is in a directory, and below it.
+pub fn tree_of(vfs: &Vfs, top: Ino) -> Tree {
     let mut tree = Tree::new();
-    let mut stack = vec![(String::new(), ROOT)];
-    tree.insert("/".into(), thing(vfs, ROOT));
+    let mut stack = vec![(String::new(), top)];
+    tree.insert("/".into(), thing(vfs, top));
     while let Some((prefix, directory)) = stack.pop() {
         let handle = vfs.opendir(directory).unwrap();
         let mut names = Vec::new();
@@ -416,6 +421,11 @@ pub fn tree(vfs: &Vfs) -> Tree {
         .unwrap();
         vfs.releasedir(directory, handle).unwrap();
         for (name, ino) in names {
+            // In a snapshot a repair may leave a name that leads to nothing.
+            let is_there = vfs.volume().view::<_, Error>(|v| v.inode(ino)).unwrap();
+            if is_there.is_none() && top != ROOT {
+                continue;
+            }
             let path = format!("{prefix}/{name}");
             let thing = thing(vfs, ino);
             if thing.inode.is_dir() {

@@ -27,6 +27,10 @@ const NOT_MEASURED: &[(&str, &str)] = &[
         "fsync_all",
         "is `fsync` of as many files as there are callers",
     ),
+    (
+        "clone_entries",
+        "looks at some entries of a directory, and makes as many inodes",
+    ),
     ("rename_leaving_whiteout", "is `rename`, and makes an inode"),
 ];
 

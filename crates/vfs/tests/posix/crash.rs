@@ -24,7 +24,7 @@ fn device(seed: u64) -> SimDevice {
 
 /// Prepares a filesystem, runs `work` until the power is cut after `n` commands, for every `n`,
 /// and shows `check` what is there afterwards. `work` answers how far it got.
-fn at_every_cut<T>(
+pub fn at_every_cut<T>(
     prepare: impl Fn(&Fixture),
     work: impl Fn(&Fixture, &mut T) -> Result<()>,
     check: impl Fn(&Fixture, &T),

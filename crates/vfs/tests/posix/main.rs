@@ -8,6 +8,7 @@
 )]
 
 mod attributes;
+mod clones;
 mod collisions;
 mod crash;
 mod damaged_items;

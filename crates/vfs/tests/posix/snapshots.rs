@@ -1,5 +1,6 @@
 //! Snapshots: what is in them, what may be changed in them, and the directory that lists them.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use persimmon_engine::{Progress, Task};
@@ -691,4 +692,37 @@ fn numbers_of_subvolumes_that_are_not_there_name_nothing() {
         );
         fs.vfs.forget(ino);
     }
+}
+
+/// Names that were removed while a snapshot has them are passed over, some thousand at a time.
+#[test]
+fn many_removed_names_are_passed_over() {
+    const NAMES: usize = 9000;
+    let fs = Fixture::default();
+    let dir = fs.mkdir("dir");
+    for at in 0..NAMES {
+        let name = format!("name {at}");
+        fs.vfs
+            .mknod(&fs.root, dir, name.as_bytes(), 0o600, 0)
+            .unwrap();
+    }
+    let snapshot = fs.vfs.take_snapshot(b"s", true).unwrap();
+    let is_kept = |at: &usize| at % 3000 == 7;
+    for at in (0..NAMES).filter(|at| !is_kept(at)) {
+        fs.vfs.unlink(dir, format!("name {at}").as_bytes()).unwrap();
+    }
+    let names = |dir| {
+        let mut names = BTreeSet::new();
+        fs.vfs
+            .readdir(dir, Handle::NONE, 2, &mut |entry| {
+                assert!(names.insert(String::from_utf8(entry.name.to_vec()).unwrap()));
+                Listing::More
+            })
+            .unwrap();
+        names
+    };
+    let due = (0..NAMES).filter(is_kept).map(|at| format!("name {at}"));
+    assert_eq!(names(dir), due.collect());
+    assert_eq!(names(dir.of(snapshot)).len(), NAMES);
+    fs.remount();
 }

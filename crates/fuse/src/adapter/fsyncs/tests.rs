@@ -37,6 +37,8 @@ impl Later for Kernel {
     }
 
     fn write_back(&self, _node: u64) {}
+
+    fn forget_name(&self, _directory: u64, _name: &[u8]) {}
 }
 
 struct Mount {

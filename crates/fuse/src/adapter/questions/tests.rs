@@ -17,7 +17,7 @@ use persimmon_vfs::Ino;
 use super::WAITING_MAX;
 use crate::adapter::Adapter;
 use crate::adapter::tests::open;
-use crate::live::{Live, PREFIX};
+use crate::live::{Answered, Live, PREFIX};
 use crate::options::MountOptions;
 use crate::protocol::{Call, Errno, Header, opcode};
 use crate::transport::{Later, Outcome, Serve, Transport};
@@ -51,7 +51,7 @@ impl Live for Slow {
         self.work()
     }
 
-    fn control(&self, _command: &[u8]) -> Result<Vec<u8>, String> {
+    fn control(&self, _command: &[u8]) -> Result<Answered, String> {
         Err("no".into())
     }
 }
@@ -78,6 +78,8 @@ impl Later for Kernel {
     fn write_back(&self, node: u64) {
         self.0.send(Ok(written_back(node))).unwrap();
     }
+
+    fn forget_name(&self, _directory: u64, _name: &[u8]) {}
 }
 
 fn written_back(node: u64) -> Vec<u8> {
