@@ -282,13 +282,12 @@ impl Vfs {
     }
 }
 
+/// What an item of an inode is, and what is in it.
+type Item = (KeyKind, u64, Vec<u8>);
+
 /// Extended attributes of an inode, and where it leads if it is a symbolic link, under the items that they have of each inode. `None`: they are
 /// more than a record should put for one clone.
-fn items_of(
-    tx: &Transaction<'_>,
-    ino: Ino,
-    inode: &Inode,
-) -> Result<Option<Vec<(KeyKind, u64, Vec<u8>)>>> {
+fn items_of(tx: &Transaction<'_>, ino: Ino, inode: &Inode) -> Result<Option<Vec<Item>>> {
     let mut items = Vec::new();
     if inode.flags & FLAG_XATTRS == 0 && !inode.is_symlink() {
         return Ok(Some(items));
