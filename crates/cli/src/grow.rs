@@ -23,6 +23,9 @@ pub struct GrowCommand {
     /// Size that an image becomes, in whole zones [default: that of its file or device]
     #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
     size: Option<u64>,
+    /// The same of the image for metadata, of a volume on two devices
+    #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
+    meta_size: Option<u64>,
     /// Overwrite what the zones hold that the volume gets
     #[arg(long)]
     force: bool,
@@ -48,6 +51,7 @@ impl GrowCommand {
         let growth = used_alone(|wait_for_lock| {
             let grow = Grow {
                 size_bytes: self.size,
+                metadata_size_bytes: self.meta_size,
                 overwrite: self.force,
                 wait_for_lock,
             };

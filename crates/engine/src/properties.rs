@@ -60,12 +60,16 @@ impl<'v> Alteration<'v> {
 
     /// The same with a device of so many zones, all of them like those it has.
     pub fn growth_to(&self, zone_count: u32) -> Result<Growth> {
-        let media = self.whole();
         let geometry = Geometry {
             zone_count,
-            ..media.geometry().clone()
+            ..self.whole().geometry().clone()
         };
-        worth(self.store(), &geometry, &media.report_all()?)
+        self.growth_on(&geometry)
+    }
+
+    /// The same with a device of this shape, whose first zones are those it has.
+    pub fn growth_on(&self, geometry: &Geometry) -> Result<Growth> {
+        worth(self.store(), geometry, &self.whole().report_all()?)
     }
 
     /// Gives the volume the zones that its device has more. `overwrite`: whatever they hold.
@@ -138,18 +142,6 @@ fn worth(store: &Store, geometry: &Geometry, report: &[ZoneInfo]) -> Result<Grow
         user_blocks_before: budget.user_blocks,
         user_blocks: budget.user_blocks,
     };
-    if geometry.stripes.is_some() {
-        return Err(Error::Geometry(
-            "a volume with copies or parity of data cannot grow: the last zones of its device say how many it has"
-                .into(),
-        ));
-    }
-    if geometry.metadata_zones > 0 {
-        return Err(Error::Geometry(
-            "a volume on two devices cannot grow: the last zones of each say how many it has"
-                .into(),
-        ));
-    }
     if geometry.zone_count <= zones_before {
         return Ok(before);
     }

@@ -6,7 +6,7 @@ mod samples;
 
 use persimmon_format::compression::Codec;
 use persimmon_format::delta::DELTAS_END;
-use persimmon_format::device_label::{DeviceKind, DeviceLabel};
+use persimmon_format::device_label::{DeviceKind, DeviceLabel, Grown, RUNS_MAX, ZoneRun};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, Kind};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX, RESERVED_BLOCKS_MAX};
 use persimmon_format::footer::{Footer, LogPosition, Valid};
@@ -534,9 +534,34 @@ proptest! {
     }
 
     #[test]
-    fn stripe_labels(columns in 1..=COLUMNS_MAX, numbers in any::<[u32; 3]>(), uuid in any::<[u8; 16]>()) {
+    fn labels_of_devices_that_grew(
+        before in any::<u32>(),
+        steps in prop::collection::vec((0u32..1000, 1u32..1000), 1..RUNS_MAX),
+    ) {
+        let mut device = samples::device_label();
+        let mut end = 0;
+        let runs = steps.into_iter().map(|(gap, count)| {
+            let first = end + gap;
+            end = first + count;
+            ZoneRun { first, count }
+        });
+        let runs: Vec<ZoneRun> = runs.collect();
+        device.data.count = runs.iter().map(|run| run.count).sum();
+        device.grown = Some(Grown { before, runs });
+        prop_assert_eq!(DeviceLabel::decode(&device.encode()), Ok(device.clone()));
+        device.data.count += 1;
+        prop_assert!(DeviceLabel::decode(&device.encode()).is_err());
+    }
+
+    #[test]
+    fn stripe_labels(
+        columns in 1..=COLUMNS_MAX,
+        numbers in any::<[u32; 3]>(),
+        before in any::<Option<u32>>(),
+        uuid in any::<[u8; 16]>(),
+    ) {
         let [metadata_sets, zone_count, zone_blocks] = numbers;
-        let label = StripeLabel { uuid, columns, metadata_sets, zone_count, zone_blocks };
+        let label = StripeLabel { uuid, columns, metadata_sets, zone_count, zone_blocks, before };
         prop_assert_eq!(StripeLabel::decode(&label.encode()), Ok(label));
     }
 

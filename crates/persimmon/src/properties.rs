@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use persimmon_device::drive::Kind;
-use persimmon_device::{DeviceError, Drive, ImageDevice, OpenOptions};
+use persimmon_device::{DeviceError, Drive, OpenOptions, Sizes};
 use persimmon_engine::{Alteration, Growth, Volume};
 use uuid::Uuid;
 
@@ -15,8 +14,10 @@ use crate::{EngineOptions, Error, Filesystem, Result};
 #[derive(Clone, Debug)]
 pub struct Grow {
     /// Bytes that an image becomes, as far as they are whole zones; `None`: those that its file or device has. A zoned drive has the
-    /// zones that it has.
+    /// zones that it has. Of two devices, that for data.
     pub size_bytes: Option<u64>,
+    /// The same of the image for metadata, of a volume on two devices.
+    pub metadata_size_bytes: Option<u64>,
     /// Whatever the zones hold that the volume gets. Those of an image are empty.
     pub overwrite: bool,
     /// How long to wait for another process to let go of the device.
@@ -27,6 +28,7 @@ impl Default for Grow {
     fn default() -> Grow {
         Grow {
             size_bytes: None,
+            metadata_size_bytes: None,
             overwrite: false,
             wait_for_lock: OpenOptions::default().wait_for_lock,
         }
@@ -55,7 +57,7 @@ impl Default for Rename {
 }
 
 impl Filesystem {
-    /// Gives the volume at `path` the zones that its device has more; of an image it first makes them. The device may have no
+    /// Gives the volume at `path` the zones that its device has more, or its devices; of an image it first makes them. There may be no
     /// more: then nothing is changed, and the answer says so ([`Growth::is_none`]).
     ///
     /// # Errors
@@ -63,37 +65,23 @@ impl Filesystem {
     pub fn grow(path: impl AsRef<Path>, grow: &Grow) -> Result<Growth> {
         let path = path.as_ref();
         let wait = grow.wait_for_lock;
-        let is_image = Kind::of(path)? == Kind::Image;
-        if grow.size_bytes.is_some() && !is_image {
-            return Err(refused(
-                path,
-                "only an image can be given a size; a drive has the zones it has",
-            ));
-        }
-        let options = options_for(wait, Use::Look);
+        let sizes = Sizes {
+            data: grow.size_bytes,
+            metadata: grow.metadata_size_bytes,
+        };
         // Before anything is changed: can the volume have so many?
-        let planned = if is_image {
-            Some(ImageDevice::growth(path, grow.size_bytes, &options)?)
-        } else {
-            None
-        };
+        let planned = Drive::grown(path, sizes, &options_for(wait, Use::Look))?;
         let (_, volume) = open(path, wait, Use::Look)?;
-        let looked = Alteration::of(&volume);
-        let growth = match planned {
-            Some(planned) => looked.growth_to(planned.zones),
-            None => looked.growth(),
-        };
-        let growth = growth.map_err(Error::of_volume_at(path))?;
+        let growth = Alteration::of(&volume)
+            .growth_on(&planned)
+            .map_err(Error::of_volume_at(path))?;
         drop(volume);
         if growth.is_none() {
             return Ok(growth);
         }
-        if planned.is_some() {
-            // What is refused for writing is refused before the image gets larger.
-            drop(open(path, wait, Use::Change)?);
-            let options = options_for(wait, Use::Change);
-            ImageDevice::grow(path, grow.size_bytes, &options)?;
-        }
+        // What is refused for writing is refused before the device gets larger.
+        drop(open(path, wait, Use::Change)?);
+        Drive::grow(path, sizes, grow.overwrite, &options_for(wait, Use::Change))?;
         let (_, volume) = open(path, wait, Use::Change)?;
         Alteration::of(&volume)
             .grow(grow.overwrite)
