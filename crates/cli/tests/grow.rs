@@ -241,6 +241,131 @@ fn either_of_two_devices_grows_and_both() {
     place.does(&["dump", pair, "footer"]);
 }
 
+/// Roles of the zones that are in use.
+fn roles(place: &Place, spec: &str) -> Vec<(u64, String)> {
+    let zones = place.json(&["zones", spec]);
+    let of_zone = |zone: &Value| {
+        let role = zone["role"].as_str().unwrap().to_owned();
+        (zone["zone"].as_u64().unwrap(), role)
+    };
+    zones.as_array().unwrap().iter().map(of_zone).collect()
+}
+
+#[test]
+fn a_volume_gets_a_device_for_metadata() {
+    let place = Place::in_memory();
+    place.does(&["mkfs", "a.img", "--size", "64M", "--label", "one"]);
+    let large = place.dir().join("large");
+    // The last zones are in use.
+    fs::write(&large, noise(40 << 20)).unwrap();
+    place.does(&["fs", "cp", "a.img", "large", ":/large"]);
+    fs::write(place.dir().join("file"), vec![7; 3 << 20]).unwrap();
+    place.does(&["fs", "cp", "a.img", "file", ":/file"]);
+    let made = zones(&place, "a.img").0;
+    let add = ["grow", "a.img", "--add-meta", "m.img", "--meta-size", "32M"];
+    let said = place.json(&add);
+    let pair = "pair:m.img+a.img";
+    assert!(said["device"].as_str().unwrap().starts_with("pair:"));
+    assert_eq!(said["zones_before"], made);
+    let both = zones(&place, pair);
+    assert_eq!(
+        (both.0, &said["zone_count"]),
+        (made + both.1, &both.0.into())
+    );
+    assert!(both.1 > 20, "{both:?}");
+    place.refused(&["info", "a.img"], 1, &["name both"]);
+    place.refused(&["info", "m.img"], 1, &["name both"]);
+    assert_eq!(place.json(&["info", "LABEL=one"])["zone_count"], both.0);
+    for (zone, role) in roles(&place, pair) {
+        let is_metadata = ["log", "metadata"].contains(&role.as_str());
+        assert!(
+            is_metadata == (zone >= made) || role == "free" || role == "retired",
+            "{zone} {role}"
+        );
+    }
+    let is_sound = |spec: &str| {
+        place.does(&["fsck", "--data", spec]);
+        let read = place.run(&["fs", "cat", spec, "/large"]);
+        assert!(read.stdout == fs::read(&large).unwrap());
+    };
+    is_sound(pair);
+    // There is nothing left to be done.
+    assert_eq!(place.json(&["grow", pair])["grown"], false);
+    assert_eq!(place.json(&add)["grown"], false);
+    place.refused(
+        &["grow", pair, "--add-meta", "n.img"],
+        1,
+        &["has a device for metadata already"],
+    );
+    place.does(&["fs", "rm", pair, "/file"]);
+    place.does(&["fs", "cp", pair, "file", ":/again"]);
+    is_sound(pair);
+    // Both can grow, and more than once.
+    place.json(&["grow", pair, "--size", "96M", "--meta-size", "48M"]);
+    is_sound(pair);
+    place.json(&["grow", pair, "--size", "128M", "--meta-size", "64M"]);
+    let grown = zones(&place, pair);
+    assert_eq!(grown, (both.0 + 64 + 32, both.1 + 32));
+    place.does(&["fs", "cp", pair, "large", ":/more"]);
+    is_sound(pair);
+    place.does(&["recover", pair, "saved.img", "--size", "192M"]);
+    is_sound("saved.img");
+}
+
+#[test]
+fn what_can_be_no_device_for_metadata_is_refused() {
+    let place = Place::in_memory();
+    place.volume("a.img");
+    let image = place.dir().join("a.img");
+    let before = fs::read(&image).unwrap();
+    let add = |meta: &str, why: &[&str]| {
+        place.refused(&["grow", "a.img", "--add-meta", meta], 1, why);
+        assert!(fs::read(&image).unwrap() == before);
+    };
+    add("a.img", &["both devices"]);
+    place.volume("other.img");
+    add("other.img", &["--force"]);
+    fs::write(place.dir().join("notes"), vec![7; 32 << 20]).unwrap();
+    add("notes", &["--force"]);
+    place.does(&[
+        "mkfs",
+        "--meta",
+        "m.img",
+        "--meta-size",
+        "32M",
+        "d.img",
+        "--size",
+        "64M",
+    ]);
+    add("m.img", &["--force"]);
+    // Too small, and nothing is made.
+    place.refused(
+        &["grow", "a.img", "--add-meta", "n.img", "--meta-size", "4M"],
+        1,
+        &["zones"],
+    );
+    place.refused(
+        &["grow", "a.img", "--add-meta", "n.img", "--meta-size", "8M"],
+        1,
+        &["this device of a volume on two"],
+    );
+    assert!(!place.dir().join("n.img").exists());
+    place.does(&["mkfs", "s.img", "--size", "200M", "--data-copies", "2"]);
+    place.refused(
+        &["grow", "s.img", "--add-meta", "n.img"],
+        1,
+        &["can have no device for metadata"],
+    );
+    place.refused(
+        &["grow", "d.img", "--add-meta", "other.img"],
+        1,
+        &["not the device for metadata"],
+    );
+    place.is_sound("a.img");
+    place.does(&["grow", "a.img", "--add-meta", "other.img", "--force"]);
+    place.does(&["fsck", "--data", "pair:other.img+a.img"]);
+}
+
 /// Copies of the devices that were made before one of them grew do not go together with the others.
 #[test]
 fn a_copy_of_a_device_before_it_grew_is_refused() {
@@ -263,9 +388,12 @@ fn a_copy_of_a_device_before_it_grew_is_refused() {
     place.does(&["grow", pair, "--size", "96M"]);
     place.refused(&["info", "pair:m.img+d.old"], 1, &["truncated or resized"]);
     place.does(&["grow", pair, "--meta-size", "48M"]);
-    place.refused(&["info", "pair:m.old+d.img"], 1, &["copy"]);
     place.does(&["grow", pair, "--size", "128M"]);
-    place.refused(&["info", "pair:m.old+d.img"], 1, &["older copy"]);
+    place.refused(
+        &["info", "pair:m.old+d.img"],
+        1,
+        &["restore the whole device"],
+    );
     place.does(&["fsck", pair]);
 }
 

@@ -7,6 +7,8 @@
 use std::ops::Range;
 use std::path::Path;
 
+use persimmon_format::gate::FixedFields;
+
 use crate::lock::open_error;
 use crate::{
     BufferMut, Command, DeviceError, Geometry, Result, ZoneId, ZoneInfo, ZoneState, ZonedDevice,
@@ -234,11 +236,15 @@ fn is_left_of_a_label<L: Label>(
     info: &ZoneInfo,
     label: &L,
 ) -> Result<bool> {
-    let there = read_in::<L>(device, zone)?;
     let is_torn = info.state != ZoneState::Full && info.write_pointer <= 1;
-    Ok(match there {
+    let block = match device.read(zone, 0, 1) {
+        Ok(block) => block,
+        Err(error @ (DeviceError::Gone | DeviceError::Io { .. })) => return Err(error),
+        Err(_) => return Ok(is_torn),
+    };
+    Ok(match L::decoded(&block) {
         Some(there) => there.volume() == label.volume(),
-        None => is_torn,
+        None => is_torn && FixedFields::read(&block).is_err(),
     })
 }
 

@@ -26,6 +26,7 @@ pub mod per_zone;
 pub mod probe;
 pub mod striped;
 mod traces;
+pub mod withheld;
 pub mod zbd;
 pub mod zonefs;
 pub mod zones;
@@ -46,6 +47,7 @@ pub use options::{CreateOptions, OpenOptions};
 pub use pair::{Pair, PairError};
 pub use persimmon_format::{BLOCK_SIZE, ZoneId};
 pub use striped::Striped;
+pub use withheld::Withheld;
 pub use zbd::ZbdDevice;
 pub use zonefs::ZonefsDevice;
 

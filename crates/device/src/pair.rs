@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use persimmon_format::device_label::{DeviceKind, DeviceLabel, DeviceZones};
 use uuid::Uuid;
 
+mod add;
 mod grow;
 mod numbering;
 
@@ -392,7 +393,10 @@ pub(crate) fn check_unmarked(device: &dyn ZonedDevice, path: &Path) -> Result<()
     }
 }
 
-pub(crate) fn check_two(metadata: &Path, data: &Path) -> Result<()> {
+/// Refuses one device named twice.
+///
+/// Errors: [`PairError::Twice`].
+pub fn check_two(metadata: &Path, data: &Path) -> Result<()> {
     let canonical = |path| crate::drive::canonical(path).ok();
     if canonical(metadata).is_some_and(|first| Some(first) == canonical(data)) {
         let path = metadata.display().to_string();

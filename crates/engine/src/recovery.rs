@@ -180,12 +180,7 @@ fn open_as_reported(
     let damaged = |f: &FoundZone| f.headless() || !f.is_whole(copies);
     let replayed_zones = blocks::from(&log_zones, footer.replay.sequence);
     let uneven = uneven || replayed_zones.iter().any(damaged);
-    // A volume that got a device for metadata had its log on the other one before.
-    let layout = Layout::of(media.geometry());
-    let is_elsewhere = log_zones
-        .last()
-        .is_some_and(|newest| !layout.is_log_candidate(newest.zone.zone));
-    let begin_log_zone = options.begin_log_zone || is_elsewhere;
+    let begin_log_zone = options.begin_log_zone || is_log_elsewhere(&media, &log_zones);
     let leave_zone = uneven || begin_log_zone;
     // What only one zone of a pair has is durable when a checkpoint has it: the log is left then.
     let log_start = if leave_zone {
@@ -288,6 +283,13 @@ fn open_as_reported(
     go_on(&engine, report, &stale, &summary, leave_zone, invalidated)?;
     write_anew(&engine, &thin);
     Ok(Progress::Opened(Box::new((engine, summary))))
+}
+
+/// Whether the log ends in a zone that it may not take: a volume that got a device for metadata had it on the other one before.
+fn is_log_elsewhere(media: &Media, log_zones: &[FoundZone]) -> bool {
+    let layout = Layout::of(media.geometry());
+    let newest = log_zones.last();
+    newest.is_some_and(|newest| !layout.is_log_candidate(newest.zone.zone))
 }
 
 /// Who a volume is, as of its newest footer, and its log.

@@ -1,5 +1,6 @@
 //! What changes of a volume that nobody uses meanwhile: how many zones of its device it has, its label, its UUID.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,19 +74,26 @@ impl Filesystem {
         let planned = Drive::grown(path, sizes, &options_for(wait, Use::Look))?;
         let (_, volume) = open(path, wait, Use::Look)?;
         let growth = Alteration::of(&volume)
-            .growth_on(&planned)
+            .growth_on(&planned, None)
             .map_err(Error::of_volume_at(path))?;
+        let has_to_move = Alteration::of(&volume).has_to_move(&NO_ZONES);
         drop(volume);
         if growth.is_none() {
+            if has_to_move {
+                settle(path, wait)?;
+            }
             return Ok(growth);
         }
         // What is refused for writing is refused before the device gets larger.
         drop(open(path, wait, Use::Change)?);
         Drive::grow(path, sizes, grow.overwrite, &options_for(wait, Use::Change))?;
         let (_, volume) = open(path, wait, Use::Change)?;
-        Alteration::of(&volume)
+        let growth = Alteration::of(&volume)
             .grow(grow.overwrite)
-            .map_err(Error::of_volume_at(path))
+            .map_err(Error::of_volume_at(path))?;
+        drop(volume);
+        settle(path, wait)?;
+        Ok(growth)
     }
 
     /// Changes what the volume at `path` is called.
@@ -108,9 +116,23 @@ impl Filesystem {
     }
 }
 
+const NO_ZONES: Range<u32> = 0..0;
+
+/// Moves the log and metadata to a device that the volume got for these.
+pub(crate) fn settle(path: &Path, wait: Duration) -> Result<()> {
+    let (_, volume) = open(path, wait, Use::Change)?;
+    let alteration = Alteration::of(&volume);
+    if !alteration.has_to_move(&NO_ZONES) {
+        return Ok(());
+    }
+    alteration
+        .move_all(&NO_ZONES)
+        .map_err(Error::of_volume_at(path))
+}
+
 /// What a volume is opened for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
+pub(crate) enum Use {
     /// Nothing is written.
     Look,
     Change,
@@ -118,7 +140,7 @@ enum Use {
     Name,
 }
 
-fn options_for(wait_for_lock: Duration, purpose: Use) -> OpenOptions {
+pub(crate) fn options_for(wait_for_lock: Duration, purpose: Use) -> OpenOptions {
     OpenOptions {
         read_only: purpose == Use::Look,
         wait_for_lock,
@@ -127,7 +149,7 @@ fn options_for(wait_for_lock: Duration, purpose: Use) -> OpenOptions {
 }
 
 /// Opens a volume that nobody uses.
-fn open(path: &Path, wait: Duration, purpose: Use) -> Result<(Arc<Drive>, Volume)> {
+pub(crate) fn open(path: &Path, wait: Duration, purpose: Use) -> Result<(Arc<Drive>, Volume)> {
     let device = Arc::new(Drive::open(path, &options_for(wait, purpose))?);
     let options = EngineOptions {
         read_only: purpose == Use::Look,
@@ -145,7 +167,7 @@ fn open(path: &Path, wait: Duration, purpose: Use) -> Result<(Arc<Drive>, Volume
     Ok((device, volume))
 }
 
-fn refused(path: &Path, message: &str) -> Error {
+pub(crate) fn refused(path: &Path, message: &str) -> Error {
     Error::Device(DeviceError::Open {
         path: path.display().to_string(),
         message: message.to_owned(),
