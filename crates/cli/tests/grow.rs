@@ -31,6 +31,12 @@ impl Place {
         self.does(&["fs", "cp", image, "file", ":/file"]);
     }
 
+    /// A volume on two devices, `m.img` that for metadata and `d.img` that for data.
+    fn pair(&self) {
+        let metadata = ["mkfs", "--meta", "m.img", "--meta-size", "32M"];
+        self.does(&[&metadata[..], &["d.img", "--size", "64M"]].concat());
+    }
+
     fn is_sound(&self, image: &str) {
         self.does(&["fsck", "--data", image]);
         assert_eq!(self.does(&["fs", "cat", image, "/file"]).len(), 3 << 20);
@@ -132,16 +138,7 @@ fn what_cannot_be_is_refused_and_nothing_changed() {
     );
     place.refused(&["uuid", "a.img", "1234"], 2, &["UUID"]);
     assert!(fs::read(&image).unwrap() == before);
-    place.does(&[
-        "mkfs",
-        "--meta",
-        "m.img",
-        "--meta-size",
-        "32M",
-        "d.img",
-        "--size",
-        "64M",
-    ]);
+    place.pair();
     let pair = "pair:m.img+d.img";
     let parts = ["m.img", "d.img"].map(|name| place.dir().join(name));
     let before = parts.clone().map(|part| fs::read(part).unwrap());
@@ -182,16 +179,7 @@ fn zones(place: &Place, spec: &str) -> (u64, u64) {
 #[test]
 fn either_of_two_devices_grows_and_both() {
     let place = Place::in_memory();
-    place.does(&[
-        "mkfs",
-        "--meta",
-        "m.img",
-        "--meta-size",
-        "32M",
-        "d.img",
-        "--size",
-        "64M",
-    ]);
+    place.pair();
     let pair = "pair:m.img+d.img";
     let file = place.dir().join("file");
     fs::write(&file, noise(3 << 20)).unwrap();
@@ -327,16 +315,7 @@ fn what_can_be_no_device_for_metadata_is_refused() {
     add("other.img", &["--force"]);
     fs::write(place.dir().join("notes"), vec![7; 32 << 20]).unwrap();
     add("notes", &["--force"]);
-    place.does(&[
-        "mkfs",
-        "--meta",
-        "m.img",
-        "--meta-size",
-        "32M",
-        "d.img",
-        "--size",
-        "64M",
-    ]);
+    place.pair();
     add("m.img", &["--force"]);
     // Too small, and nothing is made.
     place.refused(
@@ -370,16 +349,7 @@ fn what_can_be_no_device_for_metadata_is_refused() {
 #[test]
 fn a_copy_of_a_device_before_it_grew_is_refused() {
     let place = Place::in_memory();
-    place.does(&[
-        "mkfs",
-        "--meta",
-        "m.img",
-        "--meta-size",
-        "32M",
-        "d.img",
-        "--size",
-        "64M",
-    ]);
+    place.pair();
     for name in ["m", "d"] {
         let path = |ending| place.dir().join(format!("{name}{ending}"));
         fs::copy(path(".img"), path(".old")).unwrap();

@@ -68,12 +68,13 @@ impl Geometry {
     /// metadata.
     #[must_use]
     pub fn log_candidates(&self) -> Vec<u32> {
-        let zones = if self.metadata_zones.is_none() {
-            vec![self.conventional_zones..self.zone_count]
+        // Where all zones are for all.
+        let any = if self.metadata_zones.is_none() {
+            self.conventional_zones..self.zone_count
         } else {
-            self.metadata_zones.runs().to_vec()
+            0..0
         };
-        let zones = zones.into_iter().flatten();
+        let zones = any.chain(self.metadata_zones.runs().iter().cloned().flatten());
         zones
             .filter(|zone| *zone < self.zone_count)
             .take(LOG_CANDIDATES as usize)
@@ -123,7 +124,7 @@ impl MetadataZones {
     /// The first so many.
     #[must_use]
     pub fn first(count: u32) -> MetadataZones {
-        MetadataZones::of([0..count])
+        MetadataZones::of(std::iter::once(0..count))
     }
 
     /// These, in order of their numbers.

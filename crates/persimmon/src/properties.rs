@@ -92,7 +92,9 @@ impl Filesystem {
             .grow(grow.overwrite)
             .map_err(Error::of_volume_at(path))?;
         drop(volume);
-        settle(path, wait)?;
+        if planned.metadata_zones.are_added() {
+            settle(path, wait)?;
+        }
         Ok(growth)
     }
 
@@ -119,7 +121,7 @@ impl Filesystem {
 const NO_ZONES: Range<u32> = 0..0;
 
 /// Moves the log and metadata to a device that the volume got for these.
-pub(crate) fn settle(path: &Path, wait: Duration) -> Result<()> {
+fn settle(path: &Path, wait: Duration) -> Result<()> {
     let (_, volume) = open(path, wait, Use::Change)?;
     let alteration = Alteration::of(&volume);
     if !alteration.has_to_move(&NO_ZONES) {
