@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use persimmon::internal::device::BLOCK_SIZE;
-use persimmon::{DeviceError, Error, Filesystem, Grow};
+use persimmon::internal::device::{BLOCK_SIZE, drive, pair};
+use persimmon::{AddMetadata, DeviceError, Error, Filesystem, Grow};
 use persimmon_fuse::size::{parse_bytes, show_bytes};
 use serde::Serialize;
 
@@ -23,6 +23,12 @@ pub struct GrowCommand {
     /// Size that an image becomes, in whole zones [default: that of its file or device]
     #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
     size: Option<u64>,
+    /// The same of the image for metadata, of a volume on two devices
+    #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
+    meta_size: Option<u64>,
+    /// Have this device, or image file, hold the log and metadata from now on; `--meta-size` limits how much of it is used
+    #[arg(long, conflicts_with = "size")]
+    add_meta: Option<PathBuf>,
     /// Overwrite what the zones hold that the volume gets
     #[arg(long)]
     force: bool,
@@ -46,15 +52,27 @@ impl GrowCommand {
     pub fn run(&self) -> Result<u8> {
         let path = unmounted(&self.target)?;
         let growth = used_alone(|wait_for_lock| {
+            if let Some(metadata) = &self.add_meta {
+                let add = AddMetadata {
+                    size_bytes: self.meta_size,
+                    force: self.force,
+                    wait_for_lock,
+                };
+                return Filesystem::add_metadata(&path, metadata, &add);
+            }
             let grow = Grow {
                 size_bytes: self.size,
+                metadata_size_bytes: self.meta_size,
                 overwrite: self.force,
                 wait_for_lock,
             };
             Filesystem::grow(&path, &grow)
         })?;
         let grown = Grown {
-            device: path,
+            device: match &self.add_meta {
+                Some(metadata) => drive::canonical(&pair::uri(metadata, &path))?,
+                None => path,
+            },
             grown: !growth.is_none(),
             zones_before: growth.zones_before,
             zone_count: growth.zones,

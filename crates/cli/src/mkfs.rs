@@ -636,7 +636,7 @@ fn device_geometry(image: &ImageGeometry) -> Geometry {
         zone_count: image.zone_count,
         zone_blocks: image.zone_blocks,
         conventional_zones: 0,
-        metadata_zones: 0,
+        metadata_zones: Default::default(),
         max_open: image.max_open,
         max_active: image.max_active,
         max_transfer_blocks: image.capacity_blocks,

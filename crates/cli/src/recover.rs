@@ -196,21 +196,21 @@ fn geometry(device: &Drive, parts: Parts) -> Result<ImageGeometry> {
     let whole = device.geometry();
     let data = device.pair().map_or(whole, |pair| pair.data().geometry());
     let zones = device.report(0..whole.zone_count)?;
-    let (metadata_zones, data_zones) = zones
-        .split_at_checked(whole.metadata_zones as usize)
-        .unwrap_or((&[], &zones));
-    let capacities = data_zones.iter().map(|zone| zone.capacity);
+    let (metadata_zones, data_zones): (Vec<_>, Vec<_>) = (0..)
+        .zip(&zones)
+        .partition(|(zone, _)| whole.metadata_zones.contains(*zone));
+    let capacities = data_zones.iter().map(|(_, zone)| zone.capacity);
     let capacity = capacities.filter(|capacity| *capacity > 0).min();
     let capacity_blocks = capacity.unwrap_or(data.zone_blocks);
     let more = match parts {
         Parts::One => metadata_zones
             .iter()
-            .map(|zone| u64::from(zone.capacity))
+            .map(|(_, zone)| u64::from(zone.capacity))
             .sum(),
         Parts::Two => 0u64,
     };
     let more = more.div_ceil(capacity_blocks.into());
-    let zone_count = u64::from(whole.zone_count - whole.metadata_zones) + more;
+    let zone_count = data_zones.len() as u64 + more;
     Ok(ImageGeometry {
         zone_count: u32::try_from(zone_count).unwrap_or(u32::MAX),
         zone_blocks: data.zone_blocks,

@@ -292,6 +292,7 @@ impl Source {
         let geometry = device.geometry();
         let identity = volume.identity();
         let (copies, zone_count) = (identity.copies(), identity.zone_count);
+        let metadata_zones = identity.metadata_zones;
         let uuid = uuid::Uuid::from_bytes(identity.visible_uuid).to_string();
         let label = identity.label.clone();
         let features = Features::new(identity);
@@ -299,7 +300,7 @@ impl Source {
         let capacity = volume
             .zones()
             .iter()
-            .skip(geometry.metadata_zones as usize)
+            .filter(|zone| !geometry.metadata_zones.contains(zone.zone.0))
             .filter(|zone| zone.failure.is_none())
             .map(|zone| zone.capacity)
             .min();
@@ -319,7 +320,7 @@ impl Source {
                 clean: None,
                 metadata_device: device.pair().map(|pair| pair.metadata().path().to_owned()),
                 data_device: device.pair().map(|pair| pair.data().path().to_owned()),
-                metadata_zones: geometry.metadata_zones,
+                metadata_zones,
                 metadata_total_bytes: 0,
                 metadata_available_bytes: 0,
                 zone_count,

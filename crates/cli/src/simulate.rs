@@ -193,7 +193,7 @@ impl Simulate {
                 zone_count: self.zones,
                 zone_blocks,
                 conventional_zones: 0,
-                metadata_zones: 0,
+                metadata_zones: Default::default(),
                 max_open: limit,
                 max_active: limit,
                 max_transfer_blocks: zone_blocks,

@@ -120,6 +120,20 @@ pub fn canonical(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// Bytes of the file or block device at `path`; `None`: there is none.
+///
+/// Errors: it cannot be looked at.
+pub fn length(path: &Path) -> Result<Option<u64>> {
+    let length = || -> io::Result<Option<u64>> {
+        match File::open(path) {
+            Ok(mut file) => io::Seek::seek(&mut file, io::SeekFrom::End(0)).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    length().map_err(|error| explain(path, &error))
+}
+
 /// UUID and label of the volume at `path`, without opening or locking it: for finding a volume by
 /// either. `None`: there is none.
 ///

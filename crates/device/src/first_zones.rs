@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::{
-    Command, Completion, DeviceError, DeviceIdentity, Geometry, Pending, Result, ZoneInfo,
-    ZonedDevice,
+    Buffer, Command, Completion, DeviceError, DeviceIdentity, Geometry, Pending, Result, ZoneId,
+    ZoneInfo, ZonedDevice,
 };
 
 /// A device of which only the first zones are there.
@@ -18,14 +18,8 @@ impl FirstZones {
     /// The first so many zones of a device; all of it, if it has no more.
     #[must_use]
     pub fn of(device: Arc<dyn ZonedDevice>, zone_count: u32) -> FirstZones {
-        let whole = device.geometry().clone();
-        let zone_count = zone_count.min(whole.zone_count);
         FirstZones {
-            geometry: Geometry {
-                zone_count,
-                conventional_zones: whole.conventional_zones.min(zone_count),
-                ..whole
-            },
+            geometry: device.geometry().first(zone_count),
             device,
         }
     }
@@ -48,7 +42,7 @@ impl ZonedDevice for FirstZones {
     fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
         let count = self.geometry.zone_count;
         if zones.end > count && zones.start < zones.end {
-            let zone = persimmon_format::ZoneId(zones.end - 1);
+            let zone = ZoneId(zones.end - 1);
             return Err(DeviceError::NoSuchZone { zone, count });
         }
         self.device.report(zones)
@@ -63,6 +57,20 @@ impl ZonedDevice for FirstZones {
 
     fn run(&self, command: Command) -> Result<Completion> {
         self.device.run(self.checked(command)?)
+    }
+
+    fn read_without(
+        &self,
+        zone: ZoneId,
+        block: u32,
+        blocks: u32,
+        attempt: u32,
+    ) -> Option<Result<Buffer>> {
+        self.device.read_without(zone, block, blocks, attempt)
+    }
+
+    fn rows_agree(&self, zone: ZoneId, block: u32, blocks: u32) -> Result<bool> {
+        self.device.rows_agree(zone, block, blocks)
     }
 
     fn resets_at_once(&self) -> usize {
@@ -82,7 +90,7 @@ impl ZonedDevice for FirstZones {
 mod tests {
     use super::*;
     use crate::image::{ImageDevice, ImageGeometry};
-    use crate::{BufferMut, CreateOptions, ZoneId};
+    use crate::{BufferMut, CreateOptions};
 
     #[test]
     fn zones_past_the_first_are_not_there() {

@@ -14,9 +14,8 @@ pub struct Geometry {
     /// The first so many zones are conventional (writable in any order by the medium). Back ends
     /// lay a software write pointer over them, so that they are used like the others.
     pub conventional_zones: u32,
-    /// The first so many zones are on a device of their own, for the log and metadata; the others
-    /// are for file data. 0: one device for all.
-    pub metadata_zones: u32,
+    /// Zones on a device of their own, for the log and metadata; the others are for file data. None: one device for all.
+    pub metadata_zones: MetadataZones,
     /// How many zones may be open at once; `None` is no limit.
     pub max_open: Option<u32>,
     /// How many zones may be open or closed (active) at once; `None` is no limit.
@@ -65,15 +64,119 @@ impl Geometry {
         self.stripes.map_or(1, |stripes| stripes.columns.max(1))
     }
 
-    /// Zones that may be of the log: the first so many sequential ones, on two devices of those for
+    /// Zones that the log may take: the first so many sequential ones, on two devices of those for
     /// metadata.
     #[must_use]
-    pub fn log_candidates(&self) -> Range<u32> {
-        let (start, end) = match self.metadata_zones {
-            0 => (self.conventional_zones, self.zone_count),
-            zones => (0, zones.min(self.zone_count)),
+    pub fn log_candidates(&self) -> Vec<u32> {
+        // Where all zones are for all.
+        let any = if self.metadata_zones.is_none() {
+            self.conventional_zones..self.zone_count
+        } else {
+            0..0
         };
-        start.min(end)..start.saturating_add(LOG_CANDIDATES).min(end)
+        let zones = any.chain(self.metadata_zones.runs().iter().cloned().flatten());
+        zones
+            .filter(|zone| *zone < self.zone_count)
+            .take(LOG_CANDIDATES as usize)
+            .collect()
+    }
+
+    /// Zones that the log may be in: those, and those that it could take while the volume had one device.
+    #[must_use]
+    pub fn log_places(&self) -> Vec<u32> {
+        let mut places = self.log_candidates();
+        if self.metadata_zones.are_added() {
+            let data = (self.conventional_zones..self.zone_count)
+                .filter(|zone| !self.metadata_zones.contains(*zone));
+            places.extend(data.take(LOG_CANDIDATES as usize));
+        }
+        places
+    }
+
+    /// The first so many zones of this.
+    #[must_use]
+    pub fn first(&self, zone_count: u32) -> Geometry {
+        let zone_count = zone_count.min(self.zone_count);
+        Geometry {
+            zone_count,
+            conventional_zones: self.conventional_zones.min(zone_count),
+            metadata_zones: self.metadata_zones.before(zone_count),
+            ..self.clone()
+        }
+    }
+}
+
+/// Which zones are for the log and metadata alone. Those that a volume was made with come first; those that it got later follow
+/// all that it had.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetadataZones {
+    /// By their numbers, apart from each other.
+    runs: Vec<Range<u32>>,
+}
+
+impl MetadataZones {
+    /// All zones are for all.
+    #[must_use]
+    pub fn none() -> MetadataZones {
+        MetadataZones::default()
+    }
+
+    /// The first so many.
+    #[must_use]
+    pub fn first(count: u32) -> MetadataZones {
+        MetadataZones::of(std::iter::once(0..count))
+    }
+
+    /// These, in order of their numbers.
+    #[must_use]
+    pub fn of(ranges: impl IntoIterator<Item = Range<u32>>) -> MetadataZones {
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+            match runs.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => runs.push(range),
+            }
+        }
+        MetadataZones { runs }
+    }
+
+    /// There is one device for all.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The volume had one device at first, and got that for metadata later.
+    #[must_use]
+    pub fn are_added(&self) -> bool {
+        self.runs.first().is_some_and(|first| first.start > 0)
+    }
+
+    /// Whether a zone is one of them.
+    #[must_use]
+    pub fn contains(&self, zone: u32) -> bool {
+        let after = self.runs.partition_point(|run| run.start <= zone);
+        let run = after.checked_sub(1).and_then(|at| self.runs.get(at));
+        run.is_some_and(|run| run.contains(&zone))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.runs.iter().map(|run| run.end - run.start).sum()
+    }
+
+    /// Those that follow each other, together.
+    #[must_use]
+    pub fn runs(&self) -> &[Range<u32>] {
+        &self.runs
+    }
+
+    /// Those among the first so many zones.
+    #[must_use]
+    pub fn before(&self, zone_count: u32) -> MetadataZones {
+        let runs = self.runs.iter();
+        MetadataZones::of(runs.map(|run| run.start..run.end.min(zone_count)))
     }
 }
 

@@ -7,27 +7,77 @@
 //! place in the drive, so together they allow at least as much as they say. The second knows when the
 //! drive is gone; to the first that looks like a full or failing host.
 //!
-//! Or they are devices of their own ([`Joined::parts`]), each of which answers for itself.
+//! Or they are devices of their own ([`Joined::parts`]), each of which answers for itself. Where one of them grew after the whole was
+//! made, its new zones follow all that there were.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::pair;
 use crate::{
     Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneKind,
-    ZonedDevice,
+    ZoneState, ZonedDevice,
 };
 
-/// Two devices in the role of one, which is conventional up to where the second begins.
+/// Whose a zone is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    First,
+    Second,
+    /// It is not there, as if it were offline.
+    Nobody,
+}
+
+/// Zones of one device that follow each other in the whole too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) owner: Owner,
+    /// Their numbers in the whole.
+    pub(crate) zones: Range<u32>,
+    /// Number of the first one on its device. None is greater than that in the whole.
+    pub(crate) within: u32,
+}
+
+impl Span {
+    /// By how much numbers in the whole are greater.
+    fn shift(&self) -> u32 {
+        self.zones.start - self.within.min(self.zones.start)
+    }
+}
+
+/// Two devices in the role of one.
 #[derive(Debug)]
 pub struct Joined<A, B> {
     first: A,
     second: Arc<B>,
     geometry: Geometry,
-    /// Zones of the first.
-    split: u32,
-    /// The first lies on the second.
+    /// All zones, in order.
+    spans: Vec<Span>,
+    /// The first lies on the second, and is conventional.
     is_one_drive: bool,
+}
+
+const NOT_THERE: ZoneInfo = ZoneInfo {
+    kind: ZoneKind::Sequential,
+    state: ZoneState::Offline,
+    capacity: 0,
+    write_pointer: 0,
+};
+
+/// All zones of the first, then all of the second.
+pub(crate) fn two_spans(split: u32, zone_count: u32) -> Vec<Span> {
+    let span = |owner, zones| Span {
+        owner,
+        zones,
+        within: 0,
+    };
+    let spans = [
+        span(Owner::First, 0..split),
+        span(Owner::Second, split..zone_count),
+    ];
+    spans
+        .into_iter()
+        .filter(|span| !span.zones.is_empty())
+        .collect()
 }
 
 impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
@@ -47,7 +97,7 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
             zone_count,
             zone_blocks: one.zone_blocks,
             conventional_zones: one.zone_count,
-            metadata_zones: 0,
+            metadata_zones: Default::default(),
             max_open: other.max_open,
             max_active: other.max_active,
             max_transfer_blocks: one.max_transfer_blocks.min(other.max_transfer_blocks),
@@ -56,8 +106,9 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
             write_pointer_is_proof: other.write_pointer_is_proof,
             stripes: None,
         };
+        let split = geometry.conventional_zones;
         Ok(Joined {
-            split: geometry.conventional_zones,
+            spans: two_spans(split, zone_count),
             is_one_drive: true,
             first,
             second: Arc::new(second),
@@ -65,19 +116,15 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
         })
     }
 
-    /// Joins the first so many zones of each: those of the first are for metadata, those of the second
-    /// for data.
-    ///
-    /// Errors: [`DeviceError::Open`] if they are too many together.
-    pub fn parts(first: A, second: B, counts: (u32, u32)) -> Result<Joined<A, B>> {
-        let geometry = pair::geometry(first.geometry(), second.geometry(), counts)?;
-        Ok(Joined {
-            split: counts.0,
+    /// Joins zones of each: those of the first are for metadata, those of the second for data. `geometry` is that of the whole.
+    pub(crate) fn parts(first: A, second: B, (spans, geometry): (Vec<Span>, Geometry)) -> Self {
+        Joined {
+            spans,
             is_one_drive: false,
             first,
             second: Arc::new(second),
             geometry,
-        })
+        }
     }
 
     /// The one whose zones come first.
@@ -90,9 +137,13 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
         &self.second
     }
 
-    /// Zones of the first.
-    fn split(&self) -> u32 {
-        self.split
+    /// Where a zone is.
+    fn span(&self, zone: ZoneId) -> Result<&Span> {
+        let at = self.spans.partition_point(|span| span.zones.end <= zone.0);
+        let count = self.geometry.zone_count;
+        self.spans
+            .get(at)
+            .ok_or(DeviceError::NoSuchZone { zone, count })
     }
 
     /// A command to the first, which fails as one to a drive that is gone if it is.
@@ -114,22 +165,47 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
         to_first: impl FnOnce(&A, Command) -> Pending,
         to_second: impl FnOnce(&B, Command) -> Pending,
     ) -> Pending {
-        let split = self.split();
         let Some(zone) = command.zone_mut() else {
             return self.to_both(command);
         };
-        if zone.0 >= self.geometry.zone_count {
-            let (zone, count) = (*zone, self.geometry.zone_count);
-            return Pending::ready(Err(DeviceError::NoSuchZone { zone, count }));
+        let span = match self.span(*zone) {
+            Ok(span) => span,
+            Err(error) => return Pending::ready(Err(error)),
+        };
+        let shift = span.shift();
+        let whole = std::mem::replace(zone, ZoneId(zone.0 - shift));
+        let pending = match span.owner {
+            Owner::First => self.of_first(to_first(&self.first, command)),
+            Owner::Second => to_second(&self.second, command),
+            Owner::Nobody => {
+                return Pending::ready(Err(DeviceError::BadState {
+                    zone: whole,
+                    state: ZoneState::Offline,
+                    operation: "use",
+                }));
+            }
+        };
+        match shift {
+            0 => pending,
+            shift => pending.map_err(move |error| error.in_zones_after(shift)),
         }
-        match zone.0.checked_sub(split) {
-            None => self.of_first(to_first(&self.first, command)),
-            Some(within) => {
-                *zone = ZoneId(within);
-                let pending = to_second(&self.second, command);
-                pending.map_err(move |error| error.in_zones_after(split))
+    }
+
+    /// What is told of zones of the first, by its numbers.
+    fn report_of_first(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        // It knows by heart what the drive would be asked for.
+        if self.is_one_drive
+            && let Err(DeviceError::Gone) = self.second.report(0..1)
+        {
+            return Err(DeviceError::Gone);
+        }
+        let mut report = self.first.report(zones)?;
+        if self.is_one_drive {
+            for info in &mut report {
+                info.kind = ZoneKind::Conventional;
             }
         }
+        Ok(report)
     }
 
     /// A flush or record of both at once; what both completed is durable when both are. Also of one that says it has no
@@ -151,34 +227,25 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
     }
 
     fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
-        let (split, count) = (self.split(), self.geometry.zone_count);
+        let count = self.geometry.zone_count;
         if zones.end > count && zones.start < zones.end {
             let zone = ZoneId(zones.end - 1);
             return Err(DeviceError::NoSuchZone { zone, count });
         }
-        let first = zones.start.min(split)..zones.end.min(split);
-        let second = zones.start.max(split) - split..zones.end.max(split) - split;
         let mut report = Vec::with_capacity(zones.len());
-        if !first.is_empty() {
-            // It knows by heart what the drive would be asked for.
-            if self.is_one_drive
-                && let Err(DeviceError::Gone) = self.second.report(0..1)
-            {
-                return Err(DeviceError::Gone);
+        for span in &self.spans {
+            let wanted = zones.start.max(span.zones.start)..zones.end.min(span.zones.end);
+            if wanted.is_empty() {
+                continue;
             }
-            let of_first = self.first.report(first)?.into_iter();
-            report.extend(of_first.map(|info| ZoneInfo {
-                kind: if self.is_one_drive {
-                    ZoneKind::Conventional
-                } else {
-                    info.kind
-                },
-                ..info
-            }));
-        }
-        if !second.is_empty() {
-            let of_second = self.second.report(second);
-            report.extend(of_second.map_err(|error| error.in_zones_after(split))?);
+            let shift = span.shift();
+            let within = wanted.start - shift..wanted.end - shift;
+            let told = match span.owner {
+                Owner::First => self.report_of_first(within),
+                Owner::Second => self.second.report(within),
+                Owner::Nobody => Ok(vec![NOT_THERE; wanted.len()]),
+            };
+            report.extend(told.map_err(|error| error.in_zones_after(shift))?);
         }
         Ok(report)
     }
@@ -390,7 +457,7 @@ mod tests {
                 zone_count: 4,
                 zone_blocks: 256,
                 conventional_zones: 0,
-                metadata_zones: 0,
+                metadata_zones: Default::default(),
                 max_open: None,
                 max_active: None,
                 max_transfer_blocks: 32,
@@ -404,7 +471,8 @@ mod tests {
         let mixed = Joined::new(steady(), steady()).unwrap();
         mixed.run(Command::Flush).unwrap();
         assert_eq!(flushes.swap(0, Ordering::Relaxed), 2);
-        let pair = Joined::parts(steady(), steady(), (2, 2)).unwrap();
+        let geometry = crate::pair::geometry_of(&steady().geometry, &steady().geometry).unwrap();
+        let pair = Joined::parts(steady(), steady(), (two_spans(2, 4), geometry));
         pair.run(Command::Flush).unwrap();
         assert_eq!(flushes.swap(0, Ordering::Relaxed), 2);
         // Who believes them sends none.

@@ -3,7 +3,8 @@
 //! The last two zones of each hold a label ([`DeviceLabel`]) and nothing else, finished once and never written
 //! again: it says which device of which volume this is, and one of them is enough to know it. A volume
 //! is opened by the two that name each other; one of them alone, both in each other's place, or with the
-//! part of another volume is refused before anything is written.
+//! part of another volume is refused before anything is written. Each label says by itself how the zones of its device are numbered
+//! ([`numbering`]), so that one device can grow while the other stays as it is.
 //!
 //! Both are named by `pair:FIRST+SECOND`, each of them a name of its own; a plus sign in a name is written
 //! `\+`, a backslash `\\`.
@@ -17,12 +18,21 @@ use std::path::{Path, PathBuf};
 use persimmon_format::device_label::{DeviceKind, DeviceLabel, DeviceZones};
 use uuid::Uuid;
 
+mod add;
+mod grow;
+mod numbering;
+
 use crate::drive::Drive;
 use crate::image::ImageGeometry;
 use crate::joined::Joined;
-use crate::label::{self, LABEL_ZONES};
+use crate::label::{self, Found, LABEL_ZONES, Label};
 use crate::options::{CreateOptions, OpenOptions};
-use crate::{Command, Completion, DeviceError, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
+use crate::{
+    Command, Completion, DeviceError, Geometry, MetadataZones, Pending, Result, ZoneInfo,
+    ZonedDevice,
+};
+pub(crate) use grow::{Labels, grown};
+use numbering::Numbering;
 
 const SCHEME: &[u8] = b"pair:";
 const SEPARATOR: u8 = b'+';
@@ -95,7 +105,7 @@ pub enum PairError {
     },
     /// A device has not the zones it was made with.
     #[error(
-        "{path} is not as it was when volume {uuid} was made: it is a truncated or resized copy; \
+        "{path} is not as volume {uuid} knows it: it is an old, truncated or resized copy; \
          restore the whole device"
     )]
     Resized {
@@ -197,9 +207,8 @@ impl Pair {
         check_two(metadata, data)?;
         let first = Drive::open_part(metadata, options)?;
         let second = Drive::open_part(data, options)?;
-        let labels = (label(&first)?, label(&second)?);
-        let label = check(&first, &second, labels)?;
-        Pair::joined(first, second, (label.metadata, label.data))
+        let labels = check((&first, &second))?;
+        Pair::joined(first, second, &labels)
     }
 
     /// Makes both anew. As long as one of them is refused, nothing on the other is overwritten.
@@ -215,24 +224,27 @@ impl Pair {
         let second = Drive::claim(data, data_shape, options)?;
         let (first, second) = (first.made(options)?, second.made(options)?);
         let zones = (usable(&first)?, usable(&second)?);
-        for (drive, kind) in [(&first, DeviceKind::Metadata), (&second, DeviceKind::Data)] {
-            let label = DeviceLabel {
-                kind,
-                uuid: options.uuid.into_bytes(),
-                label: options.label.clone(),
-                metadata: zones.0,
-                data: zones.1,
-            };
-            write_label(drive, drive.path(), &label)?;
+        let labels = [DeviceKind::Metadata, DeviceKind::Data].map(|kind| DeviceLabel {
+            kind,
+            uuid: options.uuid.into_bytes(),
+            label: options.label.clone(),
+            metadata: zones.0,
+            data: zones.1,
+            grown: None,
+        });
+        for (drive, label) in [&first, &second].into_iter().zip(&labels) {
+            label::write(drive, label, drive.path())?;
         }
-        Pair::joined(first, second, zones)
+        let [metadata, data] = labels;
+        Pair::joined(first, second, &Labels { metadata, data })
     }
 
-    fn joined(first: Drive, second: Drive, zones: (DeviceZones, DeviceZones)) -> Result<Pair> {
+    fn joined(first: Drive, second: Drive, labels: &Labels) -> Result<Pair> {
         let path = uri(first.path(), second.path());
-        let counts = (zones.0.count, zones.1.count);
+        let numbering = labels.numbering(second.path())?;
+        let geometry = numbering.geometry(first.geometry(), second.geometry())?;
         Ok(Pair {
-            joined: Joined::parts(first, second, counts)?,
+            joined: Joined::parts(first, second, (numbering.spans, geometry)),
             path,
         })
     }
@@ -291,7 +303,7 @@ impl ZonedDevice for Pair {
 /// Errors: too many zones together.
 pub fn geometry_of(metadata: &Geometry, data: &Geometry) -> Result<Geometry> {
     let counts = [metadata, data].map(|geometry| geometry.zone_count.saturating_sub(LABEL_ZONES));
-    geometry(metadata, data, counts.into())
+    Numbering::as_made(counts[0], counts[1])?.geometry(metadata, data)
 }
 
 /// The URI of two devices of one volume, in whichever order; `None` if they are not, or
@@ -324,33 +336,34 @@ fn label_of(path: &Path) -> Option<DeviceLabel> {
     label(&Drive::open_part(path, &options).ok()?).ok()?
 }
 
-/// What joined devices of these shapes look like.
-///
-/// Errors: too many zones together.
-pub(crate) fn geometry(one: &Geometry, other: &Geometry, counts: (u32, u32)) -> Result<Geometry> {
-    let Some(zone_count) = counts.0.checked_add(counts.1) else {
-        return Err(DeviceError::Open {
-            path: "the two devices".to_owned(),
-            message: "they have too many zones together".to_owned(),
-        });
-    };
-    // One flag tells of all zones, and an image in conventional zones keeps their write pointers by itself.
-    let proves = |half: &Geometry| half.write_pointer_is_proof && half.conventional_zones == 0;
-    let least = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
-    Ok(Geometry {
-        zone_count,
-        zone_blocks: one.zone_blocks.max(other.zone_blocks),
-        // Each zone tells for itself.
-        conventional_zones: 0,
-        metadata_zones: counts.0,
-        max_open: least(one.max_open, other.max_open),
-        max_active: least(one.max_active, other.max_active),
-        max_transfer_blocks: one.max_transfer_blocks.min(other.max_transfer_blocks),
-        max_append_blocks: one.max_append_blocks.min(other.max_append_blocks),
-        volatile_cache: one.volatile_cache || other.volatile_cache,
-        write_pointer_is_proof: proves(one) && proves(other),
-        stripes: None,
-    })
+impl Numbering {
+    /// What devices of these shapes look like whose zones are numbered so.
+    ///
+    /// Errors: too many zones together.
+    fn geometry(&self, metadata: &Geometry, data: &Geometry) -> Result<Geometry> {
+        // One flag tells of all zones, and an image in conventional zones keeps their write pointers by itself.
+        let proves = |half: &Geometry| half.write_pointer_is_proof && half.conventional_zones == 0;
+        let least = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
+        let metadata_zones = MetadataZones::of(self.metadata_zones());
+        Ok(Geometry {
+            zone_count: self.zone_count,
+            zone_blocks: metadata.zone_blocks.max(data.zone_blocks),
+            // Each zone tells for itself. But before the device for metadata came, the log was behind these.
+            conventional_zones: if metadata_zones.are_added() {
+                data.conventional_zones
+            } else {
+                0
+            },
+            metadata_zones,
+            max_open: least(metadata.max_open, data.max_open),
+            max_active: least(metadata.max_active, data.max_active),
+            max_transfer_blocks: metadata.max_transfer_blocks.min(data.max_transfer_blocks),
+            max_append_blocks: metadata.max_append_blocks.min(data.max_append_blocks),
+            volatile_cache: metadata.volatile_cache || data.volatile_cache,
+            write_pointer_is_proof: proves(metadata) && proves(data),
+            stripes: None,
+        })
+    }
 }
 
 /// Refuses a device that is one of two. One that cannot be read there may be a volume of its own all the
@@ -380,7 +393,10 @@ pub(crate) fn check_unmarked(device: &dyn ZonedDevice, path: &Path) -> Result<()
     }
 }
 
-pub(crate) fn check_two(metadata: &Path, data: &Path) -> Result<()> {
+/// Refuses one device named twice.
+///
+/// Errors: [`PairError::Twice`].
+pub fn check_two(metadata: &Path, data: &Path) -> Result<()> {
     let canonical = |path| crate::drive::canonical(path).ok();
     if canonical(metadata).is_some_and(|first| Some(first) == canonical(data)) {
         let path = metadata.display().to_string();
@@ -389,14 +405,12 @@ pub(crate) fn check_two(metadata: &Path, data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The label that both agree upon.
-fn check(
-    one: &Drive,
-    other: &Drive,
-    labels: (Option<DeviceLabel>, Option<DeviceLabel>),
-) -> Result<DeviceLabel> {
+/// The labels of both, which name each other.
+fn check((one, other): (&Drive, &Drive)) -> Result<Labels> {
     let shown = |drive: &Drive| drive.path().display().to_string();
     let (first, second) = (shown(one), shown(other));
+    let labels: (Option<Found<DeviceLabel>>, Option<Found<DeviceLabel>>) =
+        (label::find(one)?, label::find(other)?);
     let error = match labels {
         (None, _) => PairError::NoPart {
             path: first,
@@ -406,35 +420,54 @@ fn check(
             path: second,
             kind: DeviceKind::Data,
         },
-        (Some(a), Some(b)) => match () {
-            () if a.kind == b.kind => PairError::SameKind {
-                first,
-                second,
-                kind: a.kind,
-            },
-            () if a.uuid != b.uuid => PairError::OtherVolume {
-                first,
-                first_uuid: Uuid::from_bytes(a.uuid),
-                second,
-                second_uuid: Uuid::from_bytes(b.uuid),
-            },
-            () if a.kind == DeviceKind::Data => PairError::Swapped {
-                first,
-                second,
-                uuid: Uuid::from_bytes(a.uuid),
-            },
-            () => {
-                let wrong = |drive, zones| usable(drive).is_ok_and(|now| now != zones);
-                let uuid = Uuid::from_bytes(a.uuid);
-                match () {
-                    () if wrong(one, b.metadata) => PairError::Resized { path: first, uuid },
-                    () if wrong(other, a.data) => PairError::Resized { path: second, uuid },
-                    () => return Ok(a),
+        (Some(a), Some(b)) if a.label.kind == b.label.kind => PairError::SameKind {
+            first,
+            second,
+            kind: a.label.kind,
+        },
+        (Some(a), Some(b)) if a.label.uuid != b.label.uuid => PairError::OtherVolume {
+            first,
+            first_uuid: Uuid::from_bytes(a.label.uuid),
+            second,
+            second_uuid: Uuid::from_bytes(b.label.uuid),
+        },
+        (Some(a), Some(_)) if a.label.kind == DeviceKind::Data => PairError::Swapped {
+            first,
+            second,
+            uuid: Uuid::from_bytes(a.label.uuid),
+        },
+        (Some(a), Some(b)) => {
+            let uuid = Uuid::from_bytes(a.label.uuid);
+            match () {
+                () if !is_as_known(one, &a, b.label.metadata) => {
+                    PairError::Resized { path: first, uuid }
+                }
+                () if !is_as_known(other, &b, a.label.data) => {
+                    PairError::Resized { path: second, uuid }
+                }
+                () => {
+                    return Ok(Labels {
+                        metadata: a.label,
+                        data: b.label,
+                    });
                 }
             }
-        },
+        }
     };
     Err(DeviceError::Pair(error))
+}
+
+/// Whether a device is what its own label says, and what the label of the other says, which may know it as it was before it grew.
+fn is_as_known(drive: &Drive, found: &Found<DeviceLabel>, by_other: DeviceZones) -> bool {
+    let own = found.label.own();
+    let is_known = match found.label.grown {
+        None => own.count == by_other.count,
+        Some(_) => own.count >= by_other.count,
+    };
+    found.is_in_place
+        && is_known
+        && own.blocks == by_other.blocks
+        && own.blocks == drive.geometry().zone_blocks
 }
 
 fn marked(path: &Path, label: &DeviceLabel) -> DeviceError {
@@ -462,16 +495,33 @@ fn usable(drive: &Drive) -> Result<DeviceZones> {
 
 /// The label of a device, if it is one of two.
 fn label(device: &dyn ZonedDevice) -> Result<Option<DeviceLabel>> {
-    label::read(device, decoded)
+    label::read(device)
 }
 
-fn decoded(block: &[u8]) -> Option<DeviceLabel> {
-    DeviceLabel::decode(block).ok()
-}
+impl Label for DeviceLabel {
+    fn decoded(block: &[u8]) -> Option<DeviceLabel> {
+        DeviceLabel::decode(block).ok()
+    }
 
-fn write_label(device: &dyn ZonedDevice, path: &Path, label: &DeviceLabel) -> Result<()> {
-    let marked = |other: &DeviceLabel| marked(path, other);
-    label::write(device, label, &label.encode(), decoded, marked, path)
+    fn encoded(&self) -> Vec<u8> {
+        self.encode()
+    }
+
+    fn zones(&self) -> u32 {
+        self.own().count
+    }
+
+    fn zones_before(&self) -> Option<u32> {
+        self.grown.as_ref().map(|grown| grown.before)
+    }
+
+    fn volume(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    fn marked(&self, path: &Path) -> DeviceError {
+        marked(path, self)
+    }
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     options.check_reserve(&geometry)?;
     let (reserve, copies) = (options.reserve_on(&geometry), options.copies);
     let feature = |is_there, bit| if is_there { bit } else { 0 };
-    let split = feature(geometry.metadata_zones > 0, SPLIT);
+    let split = feature(!geometry.metadata_zones.is_none(), SPLIT);
     let mirrored = feature(copies > 1, MIRRORED);
     let striped = feature(geometry.stripes.is_some(), STRIPED);
     let has_quota = feature(options.quota, QUOTA);
@@ -80,7 +80,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         created_seconds: options.now.seconds,
         zone_count: geometry.zone_count,
         zone_blocks: geometry.zone_blocks,
-        metadata_zones: geometry.metadata_zones,
+        metadata_zones: geometry.metadata_zones.count(),
     };
     let found: PerZone<Found> = report
         .iter()

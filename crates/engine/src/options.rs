@@ -132,7 +132,7 @@ impl FormatOptions {
     /// Whole zones are reserved: at least one must be left for users.
     pub(crate) fn check_reserve(&self, geometry: &Geometry) -> Result<(), FormatOptionsError> {
         let basis_points = self.reserve_on(geometry);
-        let zones = (geometry.zone_count - geometry.metadata_zones).max(1);
+        let zones = (geometry.zone_count - geometry.metadata_zones.count()).max(1);
         // At most 10,000.
         let largest = (u64::from(zones - 1) * WHOLE / u64::from(zones)) as u32;
         if basis_points <= largest {
@@ -149,11 +149,12 @@ impl FormatOptions {
     /// The share reserved on such a device, in 1/100 percent of the capacity.
     #[must_use]
     pub fn reserve_on(&self, geometry: &Geometry) -> u32 {
-        self.reserve_basis_points
-            .unwrap_or(match geometry.zone_count - geometry.metadata_zones {
+        self.reserve_basis_points.unwrap_or(
+            match geometry.zone_count - geometry.metadata_zones.count() {
                 ..RESERVE_ZONES_MANY => RESERVE,
                 RESERVE_ZONES_MANY.. => RESERVE_OF_MANY,
-            })
+            },
+        )
     }
 }
 
@@ -356,7 +357,7 @@ mod tests {
             zone_count,
             zone_blocks: 256,
             conventional_zones: 0,
-            metadata_zones: 0,
+            metadata_zones: Default::default(),
             max_open: None,
             max_active: None,
             max_transfer_blocks: 256,

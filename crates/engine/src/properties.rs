@@ -5,10 +5,12 @@
 //! holds them, before the footer that names them is durable: opening the volume again is what puts them to use. So a
 //! footer with fewer zones never leads to a log or a page in one that it does not know.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use persimmon_device::{Geometry, ZoneId, ZoneInfo, ZoneState};
+use persimmon_device::{Geometry, ZoneId, ZoneState};
 use persimmon_format::Addr;
+use persimmon_format::table::Role;
 use persimmon_format::zone_header::Properties;
 
 use crate::error::{Error, Result};
@@ -18,6 +20,10 @@ use crate::store::Store;
 use crate::volume::Volume;
 use crate::zones::Budget;
 use crate::zones::budget::ZoneCapacities;
+use crate::zones::table::ZoneStatus;
+
+/// Checkpoints after which all has moved that can.
+const ROUNDS_MAX: u32 = 16;
 
 /// What a volume gains by more zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,17 +61,25 @@ impl<'v> Alteration<'v> {
     /// changed.
     pub fn growth(&self) -> Result<Growth> {
         let media = self.whole();
-        worth(self.store(), media.geometry(), &media.report_all()?)
+        let capacities = ZoneCapacities::of(media.geometry(), &media.report_all()?);
+        worth(self.store(), media.geometry(), capacities)
     }
 
     /// The same with a device of so many zones, all of them like those it has.
     pub fn growth_to(&self, zone_count: u32) -> Result<Growth> {
-        let media = self.whole();
         let geometry = Geometry {
             zone_count,
-            ..media.geometry().clone()
+            ..self.whole().geometry().clone()
         };
-        worth(self.store(), &geometry, &media.report_all()?)
+        self.growth_on(&geometry, None)
+    }
+
+    /// The same with a device of this shape, whose first zones are those it has. `metadata_capacity`: blocks that can be written of zones
+    /// for metadata, where it gets the first of these.
+    pub fn growth_on(&self, geometry: &Geometry, metadata_capacity: Option<u32>) -> Result<Growth> {
+        let mut capacities = ZoneCapacities::of(geometry, &self.whole().report_all()?);
+        capacities.metadata = metadata_capacity.unwrap_or(capacities.metadata);
+        worth(self.store(), geometry, capacities)
     }
 
     /// Gives the volume the zones that its device has more. `overwrite`: whatever they hold.
@@ -82,6 +96,45 @@ impl<'v> Alteration<'v> {
         empty_zones(&self.whole(), growth, overwrite)?;
         self.change(|properties| properties.zone_count = growth.zones)?;
         Ok(growth)
+    }
+
+    /// Whether zones hold what belongs elsewhere: metadata, or the log, that was on the one device before the volume got another one for
+    /// these. `given_up`: nothing is to be in these zones.
+    #[must_use]
+    pub fn has_to_move(&self, given_up: &Range<u32>) -> bool {
+        let zones = &self.store().zones;
+        zones.status().iter().any(|status| {
+            let is_given_up = given_up.contains(&status.zone.0);
+            let role = status.entry.role;
+            (is_given_up && role != Role::Retired) || !zones.budget.layout.suits(status.zone, role)
+        })
+    }
+
+    /// Moves it there, and has checkpoints tell.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub fn move_all(&self, given_up: &Range<u32>) -> Result<()> {
+        let (engine, store) = (&self.0.engine, self.store());
+        store.check_writable()?;
+        for _ in 0..ROUNDS_MAX {
+            if !self.has_to_move(given_up) {
+                // Is the newest footer damaged, the one before it leads to the same.
+                engine.checkpoints.write()?;
+                return engine.close();
+            }
+            let may_move = || {
+                let zones = store.zones.status();
+                zones.iter().any(ZoneStatus::must_be_emptied)
+            };
+            while may_move() && engine.reclaimer.clean_one()? {}
+            // What is empty is free, or retired, from a checkpoint on, and the log leaves a zone with one.
+            engine.checkpoints.write()?;
+            store.zones.complete_resets(&store.media);
+        }
+        Err(Error::Geometry(
+            "there is not enough free space to move what is in zones that the volume has to give up: remove something first".into(),
+        ))
     }
 
     /// Gives the volume another label, another UUID for users to see, or both.
@@ -129,7 +182,7 @@ impl<'v> Alteration<'v> {
 }
 
 /// What a volume gains by a device like this.
-fn worth(store: &Store, geometry: &Geometry, report: &[ZoneInfo]) -> Result<Growth> {
+fn worth(store: &Store, geometry: &Geometry, capacities: ZoneCapacities) -> Result<Growth> {
     let budget = &store.zones.budget;
     let zones_before = store.identity.zone_count;
     let before = Growth {
@@ -138,18 +191,6 @@ fn worth(store: &Store, geometry: &Geometry, report: &[ZoneInfo]) -> Result<Grow
         user_blocks_before: budget.user_blocks,
         user_blocks: budget.user_blocks,
     };
-    if geometry.stripes.is_some() {
-        return Err(Error::Geometry(
-            "a volume with copies or parity of data cannot grow: the last zones of its device say how many it has"
-                .into(),
-        ));
-    }
-    if geometry.metadata_zones > 0 {
-        return Err(Error::Geometry(
-            "a volume on two devices cannot grow: the last zones of each say how many it has"
-                .into(),
-        ));
-    }
     if geometry.zone_count <= zones_before {
         return Ok(before);
     }
@@ -160,7 +201,6 @@ fn worth(store: &Store, geometry: &Geometry, report: &[ZoneInfo]) -> Result<Grow
             Addr::FIELD_LIMIT
         )));
     }
-    let capacities = ZoneCapacities::of(geometry, report);
     let (reserve, copies) = (store.reserve_basis_points, store.identity.copies());
     let grown = Budget::new(geometry, capacities, reserve, copies, &store.options)?;
     grown.check_zones(capacities)?;

@@ -41,7 +41,7 @@ use crate::options::Options;
 use crate::store::{OnDevice, Parts};
 use crate::zones::budget::ZoneCapacities;
 use crate::zones::table::Found;
-use crate::zones::{Budget, DeviceKind, Zones};
+use crate::zones::{Budget, DeviceKind, Layout, Zones};
 use arrival::Arrival;
 pub(crate) use checks::check_counters;
 use checks::{as_of, check_end, check_footer, check_identity};
@@ -180,7 +180,8 @@ fn open_as_reported(
     let damaged = |f: &FoundZone| f.headless() || !f.is_whole(copies);
     let replayed_zones = blocks::from(&log_zones, footer.replay.sequence);
     let uneven = uneven || replayed_zones.iter().any(damaged);
-    let leave_zone = uneven || options.begin_log_zone;
+    let begin_log_zone = options.begin_log_zone || is_log_elsewhere(&media, &log_zones);
+    let leave_zone = uneven || begin_log_zone;
     // What only one zone of a pair has is durable when a checkpoint has it: the log is left then.
     let log_start = if leave_zone {
         proven
@@ -237,7 +238,7 @@ fn open_as_reported(
         next_lsn: last.next(),
         head: log_zones
             .last()
-            .map(|newest| head(newest, &zones, copies, options.begin_log_zone)),
+            .map(|newest| head(newest, &zones, copies, begin_log_zone)),
         chain: log_zones.iter().map(|f| f.zone).collect(),
         replay_sequence: footer.replay.sequence,
         // The first block of a new epoch tells.
@@ -282,6 +283,13 @@ fn open_as_reported(
     go_on(&engine, report, &stale, &summary, leave_zone, invalidated)?;
     write_anew(&engine, &thin);
     Ok(Progress::Opened(Box::new((engine, summary))))
+}
+
+/// Whether the log ends in a zone that it may not take: a volume that got a device for metadata had it on the other one before.
+fn is_log_elsewhere(media: &Media, log_zones: &[FoundZone]) -> bool {
+    let layout = Layout::of(media.geometry());
+    let newest = log_zones.last();
+    newest.is_some_and(|newest| !layout.is_log_candidate(newest.zone.zone))
 }
 
 /// Who a volume is, as of its newest footer, and its log.
@@ -407,12 +415,12 @@ fn metadata(footer: &Footer, mat: Mat) -> Meta {
 
 /// Why the log cannot be read, if a zone that may have been of it is offline.
 fn log_lost(media: &Media, report: &[ZoneInfo]) -> impl Fn(Error) -> Error {
-    let candidates = media.geometry().log_candidates();
+    let candidates = media.geometry().log_places();
     let is_offline = |zone: &ZoneId| {
         let info = report.get(zone.0 as usize);
         info.is_some_and(|info| info.state == ZoneState::Offline)
     };
-    let offline = candidates.map(ZoneId).find(is_offline);
+    let offline = candidates.into_iter().map(ZoneId).find(is_offline);
     move |error| match (offline, error) {
         (Some(zone), error @ (Error::NoVolume(_) | Error::Inconsistent(_))) => Error::LogLost {
             zone,

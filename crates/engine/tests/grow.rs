@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{NOW, create, noise};
-use persimmon_device::{Command, FirstZones, ZoneId, ZonedDevice};
+use persimmon_device::{Command, FirstZones, MetadataZones, Striped, Stripes, ZoneId, ZonedDevice};
 use persimmon_engine::{Alteration, Error, FormatOptions, Options, RecoveryReport, Volume};
 use persimmon_format::Ino;
 use persimmon_format::zone_header::{PROPERTIES, ZoneHeader};
@@ -18,6 +18,18 @@ const BEFORE: u32 = 40;
 
 /// A volume in the first zones of a device, with files in it, one of them synced last.
 fn written(config: SimConfig) -> (Arc<SimDevice>, Vec<Ino>) {
+    written_in(config, None)
+}
+
+/// The device as a volume sees it.
+fn seen(device: &Arc<SimDevice>, stripes: Option<Stripes>) -> Arc<dyn ZonedDevice> {
+    match stripes {
+        None => device.clone(),
+        Some(stripes) => Arc::new(Striped::new(device.clone(), stripes, true).unwrap()),
+    }
+}
+
+fn written_in(config: SimConfig, stripes: Option<Stripes>) -> (Arc<SimDevice>, Vec<Ino>) {
     persimmon_engine::invariant::panic_on_bugs();
     let device = Arc::new(SimDevice::new(config));
     let options = FormatOptions {
@@ -26,7 +38,8 @@ fn written(config: SimConfig) -> (Arc<SimDevice>, Vec<Ino>) {
         label: "old".into(),
         ..FormatOptions::default()
     };
-    let first: Arc<dyn ZonedDevice> = Arc::new(FirstZones::of(device.clone(), BEFORE));
+    let whole = seen(&device, stripes);
+    let first: Arc<dyn ZonedDevice> = Arc::new(FirstZones::of(whole, BEFORE));
     Volume::format(first.clone(), &options).unwrap();
     let (volume, _) = Volume::open(first, Options::default()).unwrap();
     let inos = (0..8)
@@ -41,7 +54,19 @@ fn written(config: SimConfig) -> (Arc<SimDevice>, Vec<Ino>) {
 }
 
 fn open(device: &Arc<SimDevice>) -> (Volume, RecoveryReport) {
-    Volume::open(device.clone(), Options::default()).unwrap()
+    open_in(device, None)
+}
+
+fn open_in(device: &Arc<SimDevice>, stripes: Option<Stripes>) -> (Volume, RecoveryReport) {
+    Volume::open(seen(device, stripes), Options::default()).unwrap()
+}
+
+/// Two devices, of 20 zones for metadata. It gets so many more of these with its last zones, or all of them so.
+fn split(all: u32, more: u32) -> SimConfig {
+    let mut config = SimConfig::new(all, 128).capacity(120).metadata(0);
+    let made = if more < 20 { 20 } else { 0 };
+    config.geometry.metadata_zones = MetadataZones::of([0..made, BEFORE..BEFORE + more]);
+    config
 }
 
 fn compare(volume: &Volume, inos: &[Ino]) {
@@ -200,35 +225,51 @@ fn what_new_zones_hold_is_not_lost_by_mistake() {
 /// At every command of a growth, a change of names, and the opening that follows, the power is cut.
 #[test]
 fn a_power_cut_leaves_the_volume_as_it_was_or_changed() {
-    for (kind, config) in [
-        SimConfig::new(100, 128).capacity(120),
-        SimConfig::new(100, 128).capacity(120).host_file(),
-        SimConfig::new(100, 128)
-            .capacity(120)
-            .volatile_cache()
-            .reordering(7),
+    let one = || SimConfig::new(100, 128).capacity(120);
+    let cached = |config: SimConfig| config.volatile_cache().reordering(7);
+    let parity = Stripes {
+        columns: 2,
+        metadata_sets: 20,
+    };
+    for (kind, (config, stripes)) in [
+        (one(), None),
+        (one().host_file(), None),
+        (cached(one()), None),
+        (split(100, 0), None),
+        (cached(split(100, 12)), None),
+        // It gets a device for metadata.
+        (split(100, 25), None),
+        (cached(split(100, 25)), None),
+        (
+            SimConfig::new(202, 128).capacity(120),
+            Some(Stripes::MIRROR),
+        ),
+        (
+            cached(SimConfig::new(2 * 20 + 3 * 80 + 2, 128).capacity(120)),
+            Some(parity),
+        ),
     ]
     .into_iter()
     .enumerate()
     {
-        let (device, inos) = written(config);
+        let (device, inos) = written_in(config, stripes);
         let start = device.snapshot();
-        let mut seen = [0, 0];
+        let mut seen_sizes = [0, 0];
         for commands in 0.. {
             let device = Arc::new(start.intact());
             device.cut_after(commands);
-            let changed = Volume::open(device.clone(), Options::default())
-                .and_then(|(volume, _)| {
+            let changed = opened(&device, stripes)
+                .and_then(|volume| {
                     Alteration::of(&volume).grow(false)?;
                     drop(volume);
-                    let (volume, _) = Volume::open(device.clone(), Options::default())?;
+                    let volume = opened(&device, stripes)?;
                     Alteration::of(&volume).rename(Some("new"), Some([9; 16]))
                 })
                 .is_ok();
             let is_over = !device.is_cut();
             for seed in 0..4 {
                 let device = Arc::new(device.persisted(seed));
-                let (volume, _) = open(&device);
+                let (volume, _) = open_in(&device, stripes);
                 compare(&volume, &inos);
                 let identity = volume.identity().clone();
                 let names = (identity.label.as_str(), identity.visible_uuid);
@@ -239,17 +280,17 @@ fn a_power_cut_leaves_the_volume_as_it_was_or_changed() {
                 }
                 assert_eq!(identity.uuid, [3; 16]);
                 assert!(was_grown || identity.zone_count == BEFORE);
-                seen[usize::from(was_grown)] += 1;
+                seen_sizes[usize::from(was_grown)] += 1;
                 // It goes on from there.
                 assert_eq!(Alteration::of(&volume).grow(false).unwrap().zones, 100);
                 drop(volume);
-                let (volume, _) = open(&device);
+                let (volume, _) = open_in(&device, stripes);
                 assert_eq!(volume.zones().len(), 100);
                 let ino = create(&volume).unwrap();
                 volume.write(ino, 0, &noise(ino.0, 50_000), NOW).unwrap();
                 volume.sync().unwrap();
                 drop(volume);
-                let (volume, _) = open(&Arc::new(device.persisted(seed)));
+                let (volume, _) = open_in(&Arc::new(device.persisted(seed)), stripes);
                 compare(&volume, &inos);
                 compare(&volume, &[ino]);
             }
@@ -257,8 +298,19 @@ fn a_power_cut_leaves_the_volume_as_it_was_or_changed() {
                 break;
             }
         }
-        assert!(seen.iter().all(|count| *count > 20), "{kind}: {seen:?}");
+        assert!(
+            seen_sizes.iter().all(|count| *count > 20),
+            "{kind}: {seen_sizes:?}"
+        );
     }
+}
+
+fn opened(device: &Arc<SimDevice>, stripes: Option<Stripes>) -> Result<Volume, Error> {
+    let whole: Arc<dyn ZonedDevice> = match stripes {
+        None => device.clone(),
+        Some(stripes) => Arc::new(Striped::new(device.clone(), stripes, true)?),
+    };
+    Ok(Volume::open(whole, Options::default())?.0)
 }
 
 #[test]

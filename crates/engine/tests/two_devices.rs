@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{NOW, create, fresh, noise, open};
-use persimmon_device::{Command, DeviceError, Geometry, Pending, ZoneId, ZoneInfo, ZonedDevice};
+use persimmon_device::{
+    Command, DeviceError, Geometry, MetadataZones, Pending, ZoneId, ZoneInfo, ZonedDevice,
+};
 use persimmon_engine::{Error, Options, Task, Volume};
 use persimmon_format::table::Role;
 use persimmon_sim::{SimConfig, SimDevice};
@@ -160,7 +162,7 @@ fn another_division_is_refused() {
     }
     for metadata_zones in [0, METADATA_ZONES - 1, METADATA_ZONES + 1] {
         let geometry = Geometry {
-            metadata_zones,
+            metadata_zones: MetadataZones::first(metadata_zones),
             ..device.geometry().clone()
         };
         let divided = Arc::new(Divided(Arc::clone(&device), geometry));

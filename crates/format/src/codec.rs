@@ -17,6 +17,16 @@ impl<'a> Reader<'a> {
         version_max: u32,
         what: &'static str,
     ) -> Result<Self> {
+        Ok(Reader::of_versions(block, magic, version_max, what)?.0)
+    }
+
+    /// The same, and which version it is.
+    pub(crate) fn of_versions(
+        block: &'a [u8],
+        magic: [u8; 8],
+        version_max: u32,
+        what: &'static str,
+    ) -> Result<(Self, u32)> {
         let mut r = Reader::new(block, what);
         if r.array::<8>()? != magic {
             return Err(FormatError::Magic { what });
@@ -34,7 +44,7 @@ impl<'a> Reader<'a> {
                 supported: version_max,
             });
         }
-        Ok(r)
+        Ok((r, version))
     }
 
     pub(crate) fn new(bytes: &'a [u8], what: &'static str) -> Self {

@@ -3,7 +3,7 @@
 //!
 //! Bytes: magic 0..8, version 8..12, columns of a set for data 12..16, UUID of the volume 16..32, sets for the log and
 //! metadata 32..36 (0: they are in the sets for data), zones of the device without these two 36..40, blocks from zone to zone 40..44,
-//! zeros, XXH3-64 of all that 4088..4096.
+//! and in version 2, of a device that has grown: zones that it had before 44..48; zeros, XXH3-64 of all that 4088..4096.
 
 use crate::checksum;
 use crate::codec::{Put, Reader};
@@ -11,8 +11,10 @@ use crate::{BLOCK_SIZE, Result};
 
 /// First eight bytes.
 pub const MAGIC: [u8; 8] = *b"PRSMSETS";
-/// Version of this block.
-pub const VERSION: u32 = 1;
+/// Version of this block, of a device that has grown.
+pub const VERSION: u32 = 2;
+/// That of a device that has not.
+const VERSION_AS_MADE: u32 = 1;
 /// Most columns of a set: with more, a zone is too small a share of what is read to know it again.
 pub const COLUMNS_MAX: u32 = 15;
 const CHECKSUM_OFFSET: usize = BLOCK_SIZE - 8;
@@ -31,6 +33,8 @@ pub struct StripeLabel {
     pub zone_count: u32,
     /// Blocks from zone to zone.
     pub zone_blocks: u32,
+    /// Zones that it had before it grew last, if it did: its label was in those behind them.
+    pub before: Option<u32>,
 }
 
 impl StripeLabel {
@@ -39,12 +43,18 @@ impl StripeLabel {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BLOCK_SIZE);
         out.put(&MAGIC);
-        out.put_u32(VERSION);
+        out.put_u32(match self.before {
+            None => VERSION_AS_MADE,
+            Some(_) => VERSION,
+        });
         out.put_u32(self.columns);
         out.put(&self.uuid);
         out.put_u32(self.metadata_sets);
         out.put_u32(self.zone_count);
         out.put_u32(self.zone_blocks);
+        if let Some(before) = self.before {
+            out.put_u32(before);
+        }
         out.resize(CHECKSUM_OFFSET, 0);
         let sum = checksum::plain(&out);
         out.put_u64(sum);
@@ -53,7 +63,7 @@ impl StripeLabel {
 
     /// As read.
     pub fn decode(block: &[u8]) -> Result<StripeLabel> {
-        let mut r = Reader::of_sealed_block(block, MAGIC, VERSION, WHAT)?;
+        let (mut r, version) = Reader::of_versions(block, MAGIC, VERSION, WHAT)?;
         let columns = r.u32()?;
         if !(1..=COLUMNS_MAX).contains(&columns) {
             return Err(r.bad("columns", columns.into()));
@@ -70,6 +80,10 @@ impl StripeLabel {
             metadata_sets,
             zone_count: r.u32()?,
             zone_blocks: r.u32()?,
+            before: match version {
+                ..=VERSION_AS_MADE => None,
+                _ => Some(r.u32()?),
+            },
         })
     }
 }

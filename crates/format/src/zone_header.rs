@@ -32,7 +32,7 @@ pub(crate) const WHAT: &str = "zone header";
 pub const MIRRORED: u64 = 1;
 /// Incompatible feature: blocks of files may be compressed, and packed several in a block.
 pub const PACKED: u64 = 2;
-/// Incompatible feature: the first zones are on a device of their own, which alone has log and metadata.
+/// Incompatible feature: zones for the log and metadata are on a device of their own: the first ones, and those that it got later.
 pub const SPLIT: u64 = 4;
 /// Incompatible feature: metadata pages are stored by their columns, summaries have short entries, and footers counts.
 pub const COMPACT: u64 = 8;
@@ -136,7 +136,7 @@ pub struct VolumeIdentity {
     pub zone_count: u32,
     /// Blocks from zone to zone; on two devices of the larger zones.
     pub zone_blocks: u32,
-    /// The first so many zones are on a device of their own, for the log and metadata; 0: one device.
+    /// Zones on a device of their own, for the log and metadata; 0: one device. Which they are its label says, if not the first.
     pub metadata_zones: u32,
 }
 
@@ -184,6 +184,17 @@ impl VolumeIdentity {
             label: properties.label,
             zone_count: properties.zone_count,
             incompatible: self.incompatible | PROPERTIES,
+            ..self
+        }
+    }
+
+    /// The same volume with so many zones for the log and metadata alone: it may have got some since its headers were written.
+    #[must_use]
+    pub fn with_metadata_zones(self, metadata_zones: u32) -> VolumeIdentity {
+        let split = if metadata_zones > 0 { SPLIT } else { 0 };
+        VolumeIdentity {
+            metadata_zones,
+            incompatible: self.incompatible & !SPLIT | split,
             ..self
         }
     }

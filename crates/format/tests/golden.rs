@@ -129,6 +129,37 @@ fn device_label() {
 }
 
 #[test]
+fn label_of_a_device_that_grew() {
+    let block = samples::grown_device_label().encode();
+    assert_golden(
+        &block[..4088],
+        "
+        5052534d504152540200000001000000101112131415161718191a1b1c1d1e1f
+        70c3a4636b6368656e0000000000000000000000000000000000000000000000
+        0000000000000000000000000000000000000000000000000000000000000000
+        1211000022210000323100004241000052510000020000001211000031310000
+        6261000001..
+    ",
+    );
+    assert_golden(&block[4088..], "3c1a1e7fa55a0456");
+}
+
+#[test]
+fn label_of_a_device_in_stripe_sets_that_grew() {
+    let mut label = samples::stripe_label();
+    label.before = Some(0x4142);
+    let block = label.encode();
+    assert_golden(
+        &block[..4088],
+        "
+        5052534d534554530200000007000000101112131415161718191a1b1c1d1e1f
+        1211000022210000323100004241..
+    ",
+    );
+    assert_golden(&block[4088..], "f9e1a64cdc366bc7");
+}
+
+#[test]
 fn stripe_label() {
     let block = samples::stripe_label().encode();
     assert_eq!(block.len(), BLOCK_SIZE);

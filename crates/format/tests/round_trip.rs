@@ -6,7 +6,6 @@ mod samples;
 
 use persimmon_format::compression::Codec;
 use persimmon_format::delta::DELTAS_END;
-use persimmon_format::device_label::{DeviceKind, DeviceLabel};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, Kind};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX, RESERVED_BLOCKS_MAX};
 use persimmon_format::footer::{Footer, LogPosition, Valid};
@@ -18,7 +17,6 @@ use persimmon_format::packed::{self, CompressedFrame, Packed};
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
-use persimmon_format::stripe_label::{COLUMNS_MAX, StripeLabel};
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{
@@ -517,27 +515,6 @@ proptest! {
         header.sequence = sequence;
         header.first_log_sequence = first_log_sequence;
         prop_assert_eq!(ZoneHeader::decode(&header.encode()), Ok(header));
-    }
-
-    #[test]
-    fn device_labels(
-        label in "\\PC{0,16}",
-        is_data in any::<bool>(),
-        zones in any::<[u32; 4]>(),
-    ) {
-        let mut device = samples::device_label();
-        device.label = label;
-        device.kind = if is_data { DeviceKind::Data } else { DeviceKind::Metadata };
-        (device.metadata.count, device.metadata.blocks) = (zones[0], zones[1]);
-        (device.data.count, device.data.blocks) = (zones[2], zones[3]);
-        prop_assert_eq!(DeviceLabel::decode(&device.encode()), Ok(device));
-    }
-
-    #[test]
-    fn stripe_labels(columns in 1..=COLUMNS_MAX, numbers in any::<[u32; 3]>(), uuid in any::<[u8; 16]>()) {
-        let [metadata_sets, zone_count, zone_blocks] = numbers;
-        let label = StripeLabel { uuid, columns, metadata_sets, zone_count, zone_blocks };
-        prop_assert_eq!(StripeLabel::decode(&label.encode()), Ok(label));
     }
 
     #[test]

@@ -24,12 +24,7 @@ pub(crate) struct Media<'d> {
 impl<'d> Media<'d> {
     /// The first so many zones of the device.
     pub(crate) fn new(device: &'d dyn ZonedDevice, zone_count: u32) -> Result<Media<'d>> {
-        let geometry = device.geometry();
-        let geometry = Geometry {
-            zone_count: zone_count.min(geometry.zone_count),
-            conventional_zones: zone_count.min(geometry.conventional_zones),
-            ..geometry.clone()
-        };
+        let geometry = device.geometry().first(zone_count);
         let zones = device.report(0..geometry.zone_count)?;
         Ok(Media {
             device,
@@ -96,7 +91,7 @@ impl<'d> Media<'d> {
 
     /// The only zones that can hold the log.
     pub(crate) fn log_candidates(&self) -> impl Iterator<Item = ZoneId> {
-        self.geometry().log_candidates().map(ZoneId)
+        self.geometry().log_places().into_iter().map(ZoneId)
     }
 
     /// Blocks of a zone that can be read. A read-only zone's write pointer means nothing: there

@@ -153,7 +153,7 @@ impl<'d> Inspector<'d> {
         media.check_supported()?;
         let footer = checkpoint::newest_footer(&media, &key, &log);
         if let Some(properties) = footer.and_then(|footer| footer.properties) {
-            identity = identity.with(properties);
+            identity = on_device(identity.with(properties), media.geometry());
             check_geometry(&identity, media.geometry())?;
         }
         Ok(Inspector {
@@ -424,6 +424,7 @@ fn identity(
     let newest = good().max_by_key(|header| header.sequence);
     if let Some(newest) = newest.filter(|_| features.incompatible & PROPERTIES != 0) {
         identity = identity.with(newest.volume.properties());
+        identity = on_device(identity, media.geometry());
     }
     check_geometry(&identity, media.geometry())?;
     Ok(identity)
@@ -446,6 +447,12 @@ fn check_geometry(identity: &VolumeIdentity, geometry: &Geometry) -> Result<()> 
     Ok(())
 }
 
+/// A volume that may have got zones for metadata since its headers were written: its devices tell.
+fn on_device(identity: VolumeIdentity, geometry: &Geometry) -> VolumeIdentity {
+    let metadata_zones = geometry.metadata_zones.before(identity.zone_count);
+    identity.with_metadata_zones(metadata_zones.count())
+}
+
 /// Whether two headers of a volume with these features agree. Features that need not be known can be set while it is in
 /// use, and properties be changed.
 fn agree(one: &VolumeIdentity, other: &VolumeIdentity, features: Features) -> bool {
@@ -459,7 +466,8 @@ fn agree(one: &VolumeIdentity, other: &VolumeIdentity, features: Features) -> bo
         };
         match features.incompatible & PROPERTIES {
             0 => volume,
-            _ => volume.with(one.properties()),
+            // With the zones those may have changed that are for metadata.
+            _ => volume.with(one.properties()).with_metadata_zones(0),
         }
     };
     plain(one) == plain(other)

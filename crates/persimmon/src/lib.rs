@@ -73,6 +73,7 @@
 //! # }
 //! ```
 
+mod add_metadata;
 mod all_cores;
 mod background;
 mod clock;
@@ -101,8 +102,8 @@ pub mod device {
     pub use persimmon_device::image::{ImageDevice, ImageGeometry};
     pub use persimmon_device::pair::{names, uri};
     pub use persimmon_device::{
-        BLOCK_SIZE, DeviceError, DeviceIdentity, Geometry, Result, ZoneId, ZoneInfo, ZoneKind,
-        ZoneState, ZonedDevice,
+        BLOCK_SIZE, DeviceError, DeviceIdentity, Geometry, MetadataZones, Result, ZoneId, ZoneInfo,
+        ZoneKind, ZoneState, ZonedDevice,
     };
     pub use persimmon_device::{Block, Buffer, BufferMut, Command, Completer, Completion, Pending};
     pub use persimmon_device::{CreateOptions, Drive, Hold, OpenOptions, PairError};
@@ -120,6 +121,7 @@ pub mod stream {
     pub use persimmon_stream::*;
 }
 
+pub use add_metadata::AddMetadata;
 pub use all_cores::AllCores;
 pub(crate) use background::Background;
 pub use background::CommitInterval;

@@ -1,11 +1,11 @@
 //! What changes of a volume that nobody uses meanwhile: how many zones of its device it has, its label, its UUID.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use persimmon_device::drive::Kind;
-use persimmon_device::{DeviceError, Drive, ImageDevice, OpenOptions};
+use persimmon_device::{DeviceError, Drive, OpenOptions, Sizes};
 use persimmon_engine::{Alteration, Growth, Volume};
 use uuid::Uuid;
 
@@ -15,8 +15,10 @@ use crate::{EngineOptions, Error, Filesystem, Result};
 #[derive(Clone, Debug)]
 pub struct Grow {
     /// Bytes that an image becomes, as far as they are whole zones; `None`: those that its file or device has. A zoned drive has the
-    /// zones that it has.
+    /// zones that it has. Of two devices, that for data.
     pub size_bytes: Option<u64>,
+    /// The same of the image for metadata, of a volume on two devices.
+    pub metadata_size_bytes: Option<u64>,
     /// Whatever the zones hold that the volume gets. Those of an image are empty.
     pub overwrite: bool,
     /// How long to wait for another process to let go of the device.
@@ -27,6 +29,7 @@ impl Default for Grow {
     fn default() -> Grow {
         Grow {
             size_bytes: None,
+            metadata_size_bytes: None,
             overwrite: false,
             wait_for_lock: OpenOptions::default().wait_for_lock,
         }
@@ -55,7 +58,7 @@ impl Default for Rename {
 }
 
 impl Filesystem {
-    /// Gives the volume at `path` the zones that its device has more; of an image it first makes them. The device may have no
+    /// Gives the volume at `path` the zones that its device has more, or its devices; of an image it first makes them. There may be no
     /// more: then nothing is changed, and the answer says so ([`Growth::is_none`]).
     ///
     /// # Errors
@@ -63,41 +66,36 @@ impl Filesystem {
     pub fn grow(path: impl AsRef<Path>, grow: &Grow) -> Result<Growth> {
         let path = path.as_ref();
         let wait = grow.wait_for_lock;
-        let is_image = Kind::of(path)? == Kind::Image;
-        if grow.size_bytes.is_some() && !is_image {
-            return Err(refused(
-                path,
-                "only an image can be given a size; a drive has the zones it has",
-            ));
-        }
-        let options = options_for(wait, Use::Look);
+        let sizes = Sizes {
+            data: grow.size_bytes,
+            metadata: grow.metadata_size_bytes,
+        };
         // Before anything is changed: can the volume have so many?
-        let planned = if is_image {
-            Some(ImageDevice::growth(path, grow.size_bytes, &options)?)
-        } else {
-            None
-        };
+        let planned = Drive::grown(path, sizes, &options_for(wait, Use::Look))?;
         let (_, volume) = open(path, wait, Use::Look)?;
-        let looked = Alteration::of(&volume);
-        let growth = match planned {
-            Some(planned) => looked.growth_to(planned.zones),
-            None => looked.growth(),
-        };
-        let growth = growth.map_err(Error::of_volume_at(path))?;
+        let growth = Alteration::of(&volume)
+            .growth_on(&planned, None)
+            .map_err(Error::of_volume_at(path))?;
+        let has_to_move = Alteration::of(&volume).has_to_move(&NO_ZONES);
         drop(volume);
         if growth.is_none() {
+            if has_to_move {
+                settle(path, wait)?;
+            }
             return Ok(growth);
         }
-        if planned.is_some() {
-            // What is refused for writing is refused before the image gets larger.
-            drop(open(path, wait, Use::Change)?);
-            let options = options_for(wait, Use::Change);
-            ImageDevice::grow(path, grow.size_bytes, &options)?;
-        }
+        // What is refused for writing is refused before the device gets larger.
+        drop(open(path, wait, Use::Change)?);
+        Drive::grow(path, sizes, grow.overwrite, &options_for(wait, Use::Change))?;
         let (_, volume) = open(path, wait, Use::Change)?;
-        Alteration::of(&volume)
+        let growth = Alteration::of(&volume)
             .grow(grow.overwrite)
-            .map_err(Error::of_volume_at(path))
+            .map_err(Error::of_volume_at(path))?;
+        drop(volume);
+        if planned.metadata_zones.are_added() {
+            settle(path, wait)?;
+        }
+        Ok(growth)
     }
 
     /// Changes what the volume at `path` is called.
@@ -120,9 +118,23 @@ impl Filesystem {
     }
 }
 
+const NO_ZONES: Range<u32> = 0..0;
+
+/// Moves the log and metadata to a device that the volume got for these.
+fn settle(path: &Path, wait: Duration) -> Result<()> {
+    let (_, volume) = open(path, wait, Use::Change)?;
+    let alteration = Alteration::of(&volume);
+    if !alteration.has_to_move(&NO_ZONES) {
+        return Ok(());
+    }
+    alteration
+        .move_all(&NO_ZONES)
+        .map_err(Error::of_volume_at(path))
+}
+
 /// What a volume is opened for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
+pub(crate) enum Use {
     /// Nothing is written.
     Look,
     Change,
@@ -130,7 +142,7 @@ enum Use {
     Name,
 }
 
-fn options_for(wait_for_lock: Duration, purpose: Use) -> OpenOptions {
+pub(crate) fn options_for(wait_for_lock: Duration, purpose: Use) -> OpenOptions {
     OpenOptions {
         read_only: purpose == Use::Look,
         wait_for_lock,
@@ -139,7 +151,7 @@ fn options_for(wait_for_lock: Duration, purpose: Use) -> OpenOptions {
 }
 
 /// Opens a volume that nobody uses.
-fn open(path: &Path, wait: Duration, purpose: Use) -> Result<(Arc<Drive>, Volume)> {
+pub(crate) fn open(path: &Path, wait: Duration, purpose: Use) -> Result<(Arc<Drive>, Volume)> {
     let device = Arc::new(Drive::open(path, &options_for(wait, purpose))?);
     let options = EngineOptions {
         read_only: purpose == Use::Look,
@@ -157,7 +169,7 @@ fn open(path: &Path, wait: Duration, purpose: Use) -> Result<(Arc<Drive>, Volume
     Ok((device, volume))
 }
 
-fn refused(path: &Path, message: &str) -> Error {
+pub(crate) fn refused(path: &Path, message: &str) -> Error {
     Error::Device(DeviceError::Open {
         path: path.display().to_string(),
         message: message.to_owned(),

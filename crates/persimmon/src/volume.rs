@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Size of an image for metadata where none is given, bytes: at least.
-const METADATA_BYTES_MIN: u64 = 16 << 20;
+pub(crate) const METADATA_BYTES_MIN: u64 = 16 << 20;
 
 /// How to make a volume. A zoned drive has the size and the zones it has.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ impl Create {
 }
 
 /// What a device will be like once it is made anew, and the blocks of a zone that can be written.
-fn made(path: &Path, shape: &ImageGeometry) -> Result<(Geometry, u32)> {
+pub(crate) fn made(path: &Path, shape: &ImageGeometry) -> Result<(Geometry, u32)> {
     if drive::Kind::of(path)? == drive::Kind::Image {
         return Ok((ImageDevice::device_geometry(shape), shape.capacity_blocks));
     }
@@ -134,7 +134,7 @@ fn made(path: &Path, shape: &ImageGeometry) -> Result<(Geometry, u32)> {
 }
 
 /// The shape of an image of so many bytes.
-fn image(size_bytes: u64, zone_bytes: Option<u64>) -> ImageGeometry {
+pub(crate) fn image(size_bytes: u64, zone_bytes: Option<u64>) -> ImageGeometry {
     let zone_bytes = zone_bytes.unwrap_or_else(|| ImageDevice::zone_bytes_for(size_bytes));
     let zone_blocks = (zone_bytes / BLOCK_SIZE as u64)
         .try_into()

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use persimmon_device::{FirstZones, ZoneId, ZonedDevice};
+use persimmon_device::{FirstZones, ZoneId};
 use persimmon_engine::{Alteration, Volume};
 
 use super::{Filesystem, Mounted, format_volume, options};
 use crate::harness::System;
+use crate::stripes;
 use persimmon_sim::device::SimDevice;
 
 /// Makes volumes that lack so many of the zones of their devices.
@@ -17,12 +18,9 @@ impl System for Growing {
     type Subject = Mounted;
 
     fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
-        let zones = device.geometry().zone_count.saturating_sub(self.0);
-        format_volume(
-            Arc::new(FirstZones::of(device.clone(), zones)),
-            copies,
-            false,
-        )
+        let whole = stripes::on(device, true)?;
+        let zones = whole.geometry().zone_count.saturating_sub(self.0);
+        format_volume(Arc::new(FirstZones::of(whole, zones)), copies, false)
     }
 
     fn outlives_zones(&self) -> bool {
@@ -50,11 +48,12 @@ impl System for Growing {
 
 impl Growing {
     fn change(&self, device: &Arc<SimDevice>, chance: u64) -> Result<(), String> {
-        let Ok((volume, _)) = Volume::open(device.clone(), options(device.config())) else {
+        let open = || Volume::open(stripes::on(device, true).ok()?, options(device.config())).ok();
+        let Some((volume, _)) = open() else {
             // The mount says why.
             return Ok(());
         };
-        let all = device.geometry().zone_count;
+        let all = stripes::on(device, false)?.geometry().zone_count;
         let before = volume.identity().clone();
         if before.zone_count != all && before.zone_count != all - self.0 {
             return Err(format!("a volume of {} zones", before.zone_count));
@@ -62,8 +61,7 @@ impl Growing {
         // An injected fault may come between.
         let was_grown = Alteration::of(&volume).grow(false).is_ok();
         drop(volume);
-        let opened = Volume::open(device.clone(), options(device.config()));
-        let Ok((volume, _)) = opened else {
+        let Some((volume, _)) = open() else {
             return Ok(());
         };
         if was_grown && volume.identity().zone_count != all {
@@ -72,7 +70,7 @@ impl Growing {
         let label = format!("volume {chance}");
         let is_called = Alteration::of(&volume).rename(Some(&label), None).is_ok();
         drop(volume);
-        if let Ok((volume, _)) = Volume::open(device.clone(), options(device.config())) {
+        if let Some((volume, _)) = open() {
             let now = &volume.identity().label;
             let is_right = *now == label || (!is_called && *now == before.label);
             if !is_right {

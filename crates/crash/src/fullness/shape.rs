@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use persimmon_device::Stripes;
 use persimmon_device::label::LABEL_ZONES;
+use persimmon_device::{MetadataZones, Stripes};
 use persimmon_engine::{FormatOptions, Options, Volume};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -86,7 +86,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family, by_tree: bool, striped:
             });
         } else if family == Family::Split {
             metadata_zones = rng.random_range(16..=60);
-            config.geometry.metadata_zones = metadata_zones;
+            config.geometry.metadata_zones = MetadataZones::first(metadata_zones);
             config.geometry.zone_count += metadata_zones;
             // The other device has zones of a size of its own.
             let smaller = zone_blocks / pick(rng, &[1, 1, 2]);

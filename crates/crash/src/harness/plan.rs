@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use persimmon_device::label::LABEL_ZONES;
-use persimmon_device::{BLOCK_SIZE, Stripes};
+use persimmon_device::{BLOCK_SIZE, MetadataZones, Stripes};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -374,7 +374,7 @@ impl Plan {
         self.config = if rng.random_ratio(3, 4) {
             self.config.clone().metadata(metadata_zones)
         } else {
-            self.config.geometry.metadata_zones = metadata_zones;
+            self.config.geometry.metadata_zones = MetadataZones::first(metadata_zones);
             self.config.clone()
         };
         self.config.geometry.zone_count += data_zones;

@@ -152,7 +152,7 @@ impl Statistics {
         if geometry.conventional_zones > 0 {
             self.devices.one("conventional zones");
         }
-        if geometry.metadata_zones > 0 {
+        if !geometry.metadata_zones.is_none() {
             self.devices.one("a device for metadata");
         }
         if stripes::of_seed(config.seed).is_some() {

@@ -14,7 +14,9 @@ fn below(limit: Option<u32>, device: &impl ZonedDevice) -> Option<u32> {
 
 /// The first zones, which a device need not count: they are conventional, or on another device.
 fn unlimited(geometry: &Geometry) -> u32 {
-    geometry.conventional_zones.max(geometry.metadata_zones)
+    geometry
+        .conventional_zones
+        .max(geometry.metadata_zones.count())
 }
 
 /// The others by number.

@@ -229,7 +229,7 @@ impl ImageDevice {
             zone_count: container.zone_count,
             zone_blocks: container.zone_blocks,
             conventional_zones: 0,
-            metadata_zones: 0,
+            metadata_zones: Default::default(),
             max_open: container.max_open,
             max_active: container.max_active,
             max_transfer_blocks: TRANSFER_BLOCKS_MAX,

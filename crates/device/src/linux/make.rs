@@ -185,7 +185,7 @@ pub fn geometry(
         zone_count: zone_count as u32,
         zone_blocks: (zone_bytes / block) as u32,
         conventional_zones: 0,
-        metadata_zones: 0,
+        metadata_zones: Default::default(),
         max_open: None,
         max_active: None,
         max_transfer_blocks: transfer,
@@ -231,6 +231,7 @@ mod tests {
             label: "two".into(),
             metadata: zones,
             data: zones,
+            grown: None,
         };
         let mut block = [0; BLOCK_SIZE];
         assert_eq!(identity_in([Ok(block)].into_iter()), None);
@@ -259,7 +260,7 @@ mod tests {
                 created_seconds: 0,
                 zone_count: 20,
                 zone_blocks: 256,
-                metadata_zones: 0,
+                metadata_zones: Default::default(),
             };
             let volume = match names {
                 Some((label, uuid)) => volume.with(Properties {

@@ -79,9 +79,10 @@ fn zones_of_both_are_counted_through() {
     let [fast, bulk] = made(dir.path(), "a", 1);
     let drive = open(&fast, &bulk).unwrap();
     let geometry = drive.geometry();
-    assert_eq!((geometry.zone_count, geometry.metadata_zones), (3 + 5, 3));
+    assert_eq!(geometry.zone_count, 3 + 5);
+    assert_eq!(geometry.metadata_zones, MetadataZones::first(3));
     assert_eq!(geometry.zone_blocks, 512);
-    assert_eq!(geometry.log_candidates(), 0..3);
+    assert_eq!(geometry.log_candidates(), [0, 1, 2]);
     let capacities: Vec<u32> = drive
         .report(0..8)
         .unwrap()
@@ -274,6 +275,7 @@ fn sample(uuid: u128) -> DeviceLabel {
         label: String::new(),
         metadata: zones,
         data: zones,
+        grown: None,
     }
 }
 
@@ -289,7 +291,7 @@ fn a_label_outlives_one_of_its_zones() {
         ImageDevice::create(&path, &shape(7, 256), &options).unwrap()
     };
     let mut device = new(false);
-    write_label(&device, &path, &sample(1)).unwrap();
+    label::write(&device, &sample(1), &path).unwrap();
     for zone in [5, 6] {
         for state in [None, Some(ZoneState::ReadOnly), Some(ZoneState::Offline)] {
             let worn = Worn {
@@ -310,7 +312,7 @@ fn a_label_outlives_one_of_its_zones() {
             state: Some(ZoneState::Offline),
         };
         assert_eq!(label(&worn).unwrap(), None);
-        write_label(&worn, &path, &sample(2)).unwrap();
+        label::write(&worn, &sample(2), &path).unwrap();
         assert_eq!(label(&worn).unwrap(), Some(sample(2)));
         device = worn.device;
     }
@@ -321,7 +323,7 @@ fn a_zone_that_says_something_else_forever_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
     let device = ImageDevice::create(&path, &shape(7, 256), &options(1)).unwrap();
-    write_label(&device, &path, &sample(1)).unwrap();
+    label::write(&device, &sample(1), &path).unwrap();
     device
         .run(Command::Reset {
             zone: ZoneId(6),
@@ -334,13 +336,13 @@ fn a_zone_that_says_something_else_forever_is_told() {
         zone: 5,
         state: Some(ZoneState::ReadOnly),
     };
-    let refused = write_label(&worn, &path, &sample(2)).unwrap_err();
+    let refused = label::write(&worn, &sample(2), &path).unwrap_err();
     assert!(
         matches!(&refused, DeviceError::Pair(PairError::Marked { uuid, .. }) if uuid.as_u128() == 1),
         "{refused}"
     );
     assert!(check_unmarked(&worn, &path).is_err());
-    write_label(&worn, &path, &sample(1)).unwrap();
+    label::write(&worn, &sample(1), &path).unwrap();
 }
 
 #[test]
@@ -376,7 +378,7 @@ fn write_pointers_of_a_pair_with_conventional_zones_prove_nothing() {
         zone_count: 20,
         zone_blocks: 256,
         conventional_zones,
-        metadata_zones: 0,
+        metadata_zones: Default::default(),
         max_open: None,
         max_active: None,
         max_transfer_blocks: 32,
@@ -386,7 +388,7 @@ fn write_pointers_of_a_pair_with_conventional_zones_prove_nothing() {
         stripes: None,
     };
     for (first, second, proof) in [(0, 0, true), (4, 0, false), (0, 4, false)] {
-        let joined = geometry(&drive(first), &drive(second), (18, 18)).unwrap();
+        let joined = geometry_of(&drive(first), &drive(second)).unwrap();
         assert_eq!(joined.write_pointer_is_proof, proof);
     }
 }

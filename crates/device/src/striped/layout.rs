@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::geometry::Stripes;
 use crate::label::LABEL_ZONES;
-use crate::{Geometry, ZoneId};
+use crate::{Geometry, MetadataZones, ZoneId};
 
 /// How a device is divided into stripe sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Layout {
                     set.is_some_and(|set| set.zones().end <= below.conventional_zones)
                 })
                 .count() as u32,
-            metadata_zones: self.stripes.metadata_sets,
+            metadata_zones: MetadataZones::first(self.stripes.metadata_sets),
             max_open: share(below.max_open),
             max_active: share(below.max_active),
             max_transfer_blocks: rows(below.max_transfer_blocks),

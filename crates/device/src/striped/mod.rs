@@ -9,6 +9,7 @@
 //! writing fills it up ([`level`]). A set of which one zone has failed is read-only: what is in it is moved elsewhere and the set
 //! is not used again. A set of which two are lost is lost.
 
+mod grow;
 mod label;
 mod layout;
 mod level;
@@ -19,6 +20,7 @@ mod write;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub(crate) use grow::{grow, grown};
 pub use label::{check_unmarked, create, label, open};
 
 use crate::geometry::Stripes;
@@ -61,7 +63,21 @@ impl<D: ZonedDevice + 'static> Striped<D> {
     /// # Errors
     /// It has too few zones, or fails.
     pub fn new(below: Arc<D>, stripes: Stripes, for_writing: bool) -> Result<Striped<D>> {
-        let layout = Layout::of(stripes, below.geometry().zone_count);
+        let zones = below.geometry().zone_count;
+        Striped::of_first(below, zones, stripes, for_writing)
+    }
+
+    /// The same of the first so many zones, those of the label included.
+    ///
+    /// # Errors
+    /// As of [`Striped::new`].
+    pub fn of_first(
+        below: Arc<D>,
+        zones: u32,
+        stripes: Stripes,
+        for_writing: bool,
+    ) -> Result<Striped<D>> {
+        let layout = Layout::of(stripes, zones);
         if layout.sets == 0 {
             return Err(DeviceError::Open {
                 path: "the device".to_owned(),

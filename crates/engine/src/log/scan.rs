@@ -38,9 +38,12 @@ struct Headers {
 
 /// Reads the headers of the log candidates.
 fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
-    let candidates = media.geometry().log_candidates();
+    let candidates = media.geometry().log_places();
     let mut headers = Headers::default();
-    for (i, info) in candidates.filter_map(|i| Some((i, report.get(i as usize)?))) {
+    for (i, info) in candidates
+        .into_iter()
+        .filter_map(|i| Some((i, report.get(i as usize)?)))
+    {
         let readable = !matches!(info.state, ZoneState::Offline | ZoneState::Empty);
         if !readable || readable_blocks(info) == 0 {
             continue;

@@ -31,11 +31,12 @@ pub(super) fn check_identity(
         ));
     }
     check_zones(identity, geometry)?;
-    if identity.metadata_zones != geometry.metadata_zones {
+    let metadata_zones = geometry.metadata_zones.before(identity.zone_count).count();
+    if identity.metadata_zones != metadata_zones {
         return Err(Error::NoVolume(format!(
-            "the volume was made with {} zones on a device for metadata, here there are {}; name the \
+            "the volume was made with {} zones on a device for metadata, here there are {metadata_zones}; name the \
              devices that were given to mkfs",
-            identity.metadata_zones, geometry.metadata_zones
+            identity.metadata_zones
         )));
     }
     check_writable(identity, options)
@@ -64,8 +65,11 @@ pub(super) fn as_of(
 ) -> Result<VolumeIdentity> {
     identity.add_features(footer.features);
     if let Some(properties) = &footer.properties {
+        let geometry = media.geometry();
         identity = identity.with(properties.clone());
-        check_zones(&identity, media.geometry())?;
+        check_zones(&identity, geometry)?;
+        let metadata_zones = geometry.metadata_zones.before(identity.zone_count);
+        identity = identity.with_metadata_zones(metadata_zones.count());
     }
     check_writable(&identity, options)?;
     Ok(identity)

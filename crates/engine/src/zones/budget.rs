@@ -5,7 +5,7 @@ mod bounds;
 mod pages;
 mod steps;
 
-use persimmon_device::{BLOCK_SIZE, Geometry, ZoneInfo};
+use persimmon_device::{BLOCK_SIZE, Geometry, ZoneId, ZoneInfo};
 use persimmon_format::Addr;
 use persimmon_format::footer::FOOTER_BLOCKS_MAX;
 use persimmon_format::log::BODY_LEN;
@@ -75,13 +75,10 @@ impl ZoneCapacities {
     pub fn of(geometry: &Geometry, report: &[ZoneInfo]) -> ZoneCapacities {
         let layout = Layout::of(geometry);
         let least = |device| {
-            let zones = layout.zones(device);
-            let zones = report
-                .iter()
-                .take(zones.end as usize)
-                .skip(zones.start as usize);
+            let zones = (0..).map(ZoneId).zip(report);
             zones
-                .map(|z| z.capacity)
+                .filter(|(zone, _)| layout.contains(device, *zone))
+                .map(|(_, z)| z.capacity)
                 .filter(|c| *c > 0)
                 .min()
                 .unwrap_or(0)
@@ -172,7 +169,7 @@ impl Budget {
         let layout = Layout::of(geometry);
         let is_split = layout.is_split();
         // Those for metadata, which on one device are all.
-        let zones = layout.zones(DeviceKind::Metadata).len() as u64;
+        let zones = u64::from(layout.zone_count(DeviceKind::Metadata));
         let capacity = u64::from(capacities.metadata);
         // By the geometry and a constant, since what users may fill must not become less with how a volume is opened: the option
         // is for simulations of large zones by small ones.
@@ -185,7 +182,7 @@ impl Budget {
         let pages = bounds.dirty_pages_reserved as u64 * 5 / 4;
         let checkpoint_blocks = checkpoint_blocks(pages, chunk_blocks_max);
 
-        let data_zones = layout.zones(DeviceKind::Data).len() as u64;
+        let data_zones = u64::from(layout.zone_count(DeviceKind::Data));
         let row_blocks = geometry.row_blocks();
         let data_usable = data_usable(capacities.data, row_blocks);
         // A header, and what is left where the next page does not fit.
@@ -281,7 +278,7 @@ impl Budget {
             )));
         }
         for device in self.layout.devices() {
-            let zones = self.layout.zones(*device).len() as u64;
+            let zones = u64::from(self.layout.zone_count(*device));
             let needed = self.layout.get(&self.reserved, *device) + 2;
             let capacity = match device {
                 DeviceKind::Metadata => capacities.metadata,
@@ -502,7 +499,7 @@ pub(crate) mod tests {
             zone_count,
             zone_blocks,
             conventional_zones: 0,
-            metadata_zones: 0,
+            metadata_zones: Default::default(),
             max_open: Some(14),
             max_active: Some(14),
             max_transfer_blocks: 256,

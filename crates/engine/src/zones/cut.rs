@@ -15,7 +15,7 @@ impl Zones {
     pub(crate) fn slack_zones(&self, device: DeviceKind) -> u32 {
         let layout = &self.budget.layout;
         let blocks = layout.get(&self.device_blocks, device);
-        let average = blocks / (layout.zones(device).len() as u64).max(1);
+        let average = blocks / u64::from(layout.zone_count(device)).max(1);
         let lost = u64::from(self.failed_in(device)) * average;
         let spare = blocks.saturating_sub(self.live_blocks(device) + lost);
         (spare / average.max(1)) as u32

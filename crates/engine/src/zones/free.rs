@@ -40,7 +40,7 @@ impl Zones {
     pub(crate) fn log_candidates_coming(&self) -> u32 {
         let table = self.lock();
         let comes = |entry: &ZoneEntry| entry.is_free() || entry.is_in_reset();
-        let candidates = self.budget.layout.log_candidates().map(ZoneId);
+        let candidates = self.budget.layout.log_candidates();
         let coming = candidates.filter(|zone| table.entries.get(*zone).is_some_and(comes));
         coming.count() as u32
     }

@@ -6,9 +6,7 @@
 //! journal), and metadata on nothing: the metadata device works like a volume to which nobody writes
 //! data, with all its reserves, and the data device reserves one zone for what cleaning moves and no more.
 
-use std::ops::Range;
-
-use persimmon_device::{Geometry, ZoneId};
+use persimmon_device::{Geometry, MetadataZones, ZoneId};
 use persimmon_format::table::Role;
 
 /// What the zones of a device are for. With one device both kinds are that device.
@@ -28,23 +26,23 @@ pub(crate) struct PerDevice<T>([T; 2]);
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     zone_count: u32,
-    /// 0: one device.
-    metadata_zones: u32,
-    log_candidates: Range<u32>,
+    /// None: one device.
+    metadata_zones: MetadataZones,
+    log_candidates: Vec<u32>,
 }
 
 impl Layout {
     pub(crate) fn of(geometry: &Geometry) -> Layout {
         Layout {
             zone_count: geometry.zone_count,
-            metadata_zones: geometry.metadata_zones.min(geometry.zone_count),
+            metadata_zones: geometry.metadata_zones.before(geometry.zone_count),
             log_candidates: geometry.log_candidates(),
         }
     }
 
     /// Whether there are two devices.
     pub(crate) fn is_split(&self) -> bool {
-        self.metadata_zones > 0
+        !self.metadata_zones.is_none()
     }
 
     /// The kinds that are different devices.
@@ -56,18 +54,19 @@ impl Layout {
         }
     }
 
-    /// Zones of a device.
-    pub(crate) fn zones(&self, device: DeviceKind) -> Range<u32> {
+    /// How many zones a device has.
+    pub(crate) fn zone_count(&self, device: DeviceKind) -> u32 {
+        let metadata = self.metadata_zones.count();
         match device {
-            _ if !self.is_split() => 0..self.zone_count,
-            DeviceKind::Metadata => 0..self.metadata_zones,
-            DeviceKind::Data => self.metadata_zones..self.zone_count,
+            _ if !self.is_split() => self.zone_count,
+            DeviceKind::Metadata => metadata,
+            DeviceKind::Data => self.zone_count.saturating_sub(metadata),
         }
     }
 
     /// The device that a zone is on.
     pub(crate) fn device_of(&self, zone: ZoneId) -> DeviceKind {
-        if zone.0 < self.metadata_zones {
+        if self.metadata_zones.contains(zone.0) {
             DeviceKind::Metadata
         } else {
             DeviceKind::Data
@@ -75,23 +74,33 @@ impl Layout {
     }
 
     pub(crate) fn contains(&self, device: DeviceKind, zone: ZoneId) -> bool {
-        self.zones(device).contains(&zone.0)
+        zone.0 < self.zone_count && (!self.is_split() || self.device_of(zone) == device)
+    }
+
+    /// Whether a zone may become one of this role. What a zone holds may have another one, if the volume got a device for metadata
+    /// later.
+    pub(crate) fn suits(&self, zone: ZoneId, role: Role) -> bool {
+        match role {
+            Role::Log | Role::Metadata => self.contains(DeviceKind::Metadata, zone),
+            Role::Data => self.contains(DeviceKind::Data, zone),
+            Role::Free | Role::Retired => true,
+        }
     }
 
     /// Whether a zone may be of the log.
     pub(crate) fn is_log_candidate(&self, zone: ZoneId) -> bool {
-        self.log_candidates.contains(&zone.0)
+        self.log_candidates.binary_search(&zone.0).is_ok()
     }
 
     /// All of those.
-    pub(crate) fn log_candidates(&self) -> Range<u32> {
-        self.log_candidates.clone()
+    pub(crate) fn log_candidates(&self) -> impl Iterator<Item = ZoneId> {
+        self.log_candidates.iter().copied().map(ZoneId)
     }
 
     /// Whether all zones of a device may be of the log.
     pub(crate) fn only_log_candidates(&self, device: DeviceKind) -> bool {
-        let zones = self.zones(device);
-        self.log_candidates.start <= zones.start && zones.end <= self.log_candidates.end
+        let is_of_log = device == DeviceKind::Metadata || !self.is_split();
+        is_of_log && self.log_candidates.len() >= self.zone_count(device) as usize
     }
 
     /// The number of a device.
@@ -157,7 +166,7 @@ mod tests {
             zone_count: 200,
             zone_blocks: 64,
             conventional_zones,
-            metadata_zones,
+            metadata_zones: MetadataZones::first(metadata_zones),
             max_open: None,
             max_active: None,
             max_transfer_blocks: 256,
@@ -171,8 +180,8 @@ mod tests {
     #[test]
     fn one_device_is_both() {
         let layout = layout(10, 0);
-        assert_eq!(layout.zones(DeviceKind::Metadata), 0..200);
-        assert_eq!(layout.zones(DeviceKind::Data), 0..200);
+        assert_eq!(layout.zone_count(DeviceKind::Metadata), 200);
+        assert_eq!(layout.zone_count(DeviceKind::Data), 200);
         let sums = layout.sums(std::iter::repeat_n(1, 200));
         assert_eq!(layout.get(&sums, DeviceKind::Metadata), 200);
         assert_eq!(layout.get(&sums, DeviceKind::Data), 200);

@@ -41,9 +41,13 @@ impl Zones {
                 volume_blocks,
             ),
         };
-        let entries: PerZone<ZoneEntry> = found
-            .iter()
-            .map(|f| ZoneEntry {
+        // What a volume had on its one device before it got another one for metadata is to be moved there.
+        let is_misplaced =
+            |zone, role: Role| role == Role::Metadata && !budget.layout.suits(zone, role);
+        let entries: PerZone<ZoneEntry> = (0..)
+            .map(ZoneId)
+            .zip(found.iter())
+            .map(|(zone, f)| ZoneEntry {
                 role: f.entry.role,
                 lifetime: f.entry.lifetime,
                 write_pointer: f.entry.write_pointer,
@@ -55,9 +59,10 @@ impl Zones {
                 state: if f.used { State::Closed } else { State::Empty },
                 keeps_space: None,
                 failure: f.failure,
-                lacks_redundancy: false,
+                lacks_redundancy: is_misplaced(zone, f.entry.role),
             })
             .collect();
+        let some_to_be_emptied = entries.iter().any(|entry| entry.lacks_redundancy);
         let mut free = PerDevice::default();
         for (zone, entry) in (0..).map(ZoneId).zip(entries.iter()) {
             let is_free = entry.role == Role::Free && !entry.is_used();
@@ -92,7 +97,7 @@ impl Zones {
             pairs: media.pairs.clone(),
             failed: PerDevice::default(),
             log_failing: AtomicBool::new(false),
-            lacks_redundancy: AtomicBool::new(false),
+            lacks_redundancy: AtomicBool::new(some_to_be_emptied),
             log_ends: AtomicBool::new(true),
             failing: Mutex::default(),
             is_failing: AtomicBool::new(false),

@@ -85,7 +85,7 @@ pub(crate) struct Zones {
     pub(super) failed: PerDevice<AtomicU32>,
     /// One of them is of the log.
     pub(super) log_failing: AtomicBool,
-    /// Some zone may lack redundancy.
+    /// Some zone may have to be emptied though it has not failed.
     pub(super) lacks_redundancy: AtomicBool,
     /// The log's zone is full, or about to be, and the next one is not begun: see [`Zones::end_log_zone`].
     pub(super) log_ends: AtomicBool,
@@ -128,7 +128,8 @@ pub struct ZoneStatus {
     pub partner: Option<ZoneId>,
     /// That one has failed for good.
     pub partner_failure: Option<ZoneFailure>,
-    /// Something in it does not survive the loss of any one zone, as it should: a scrub found that, and it is to be emptied.
+    /// It is to be emptied: something in it does not survive the loss of any one zone, as it should, which a scrub found; or it holds
+    /// metadata, and the volume has a device for that by now.
     pub lacks_redundancy: bool,
 }
 

@@ -397,7 +397,7 @@ mod tests {
             zone_count: ZONES,
             zone_blocks: 64,
             conventional_zones: 0,
-            metadata_zones,
+            metadata_zones: persimmon_device::MetadataZones::first(metadata_zones),
             max_open: None,
             max_active: None,
             max_transfer_blocks: 256,

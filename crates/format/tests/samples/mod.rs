@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use persimmon_format::compression::Codec;
-use persimmon_format::device_label::{DeviceKind, DeviceLabel, DeviceZones};
+use persimmon_format::device_label::{DeviceKind, DeviceLabel, DeviceZones, Grown, ZoneRun};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::gate::Features;
@@ -55,6 +55,19 @@ pub fn device_label() -> DeviceLabel {
             count: 0x3132,
             blocks: 0x4142,
         },
+        grown: None,
+    }
+}
+
+/// The same device, which has grown.
+pub fn grown_device_label() -> DeviceLabel {
+    let run = |first, count| ZoneRun { first, count };
+    DeviceLabel {
+        grown: Some(Grown {
+            before: 0x5152,
+            runs: vec![run(0x1112, 0x3131), run(0x6162, 1)],
+        }),
+        ..device_label()
     }
 }
 
@@ -65,6 +78,7 @@ pub fn stripe_label() -> StripeLabel {
         metadata_sets: 0x1112,
         zone_count: 0x2122,
         zone_blocks: 0x3132,
+        before: None,
     }
 }
 

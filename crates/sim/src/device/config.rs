@@ -1,6 +1,6 @@
 //! How a simulated device is made.
 
-use persimmon_device::Geometry;
+use persimmon_device::{Geometry, MetadataZones};
 
 use crate::time::Timing;
 
@@ -61,7 +61,7 @@ impl SimConfig {
                 zone_count,
                 zone_blocks,
                 conventional_zones: 0,
-                metadata_zones: 0,
+                metadata_zones: Default::default(),
                 max_open: None,
                 max_active: None,
                 max_transfer_blocks: 256,
@@ -106,7 +106,7 @@ impl SimConfig {
     /// has a volatile cache and write pointers that prove nothing.
     #[must_use]
     pub fn metadata(mut self, zones: u32) -> SimConfig {
-        self.geometry.metadata_zones = zones;
+        self.geometry.metadata_zones = MetadataZones::first(zones);
         self.host_file()
     }
 

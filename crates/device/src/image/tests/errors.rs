@@ -132,7 +132,7 @@ fn nobody_is_told_to_make_an_image_where_something_of_one_is_left() {
         created_seconds: 0,
         zone_count: 4,
         zone_blocks: 256,
-        metadata_zones: 0,
+        metadata_zones: Default::default(),
     };
     let header = ZoneHeader {
         volume,

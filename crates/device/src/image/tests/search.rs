@@ -70,7 +70,7 @@ fn header(zone: u32, zone_count: u32, uuid: [u8; 16]) -> ZoneHeader {
             created_seconds: 0,
             zone_count,
             zone_blocks: 256,
-            metadata_zones: 0,
+            metadata_zones: Default::default(),
         },
         device: DeviceId(0),
         zone: ZoneId(zone),
