@@ -59,6 +59,8 @@ pub enum Command {
     Send(send::Question),
     /// Share blocks of two files as far as they are equal.
     Dedup(Pair),
+    /// Pack blocks of a file with those of another as a dictionary.
+    PackNear(Pair),
 }
 
 /// Where a scrub is.
@@ -227,6 +229,9 @@ pub fn carry_out(
         Command::Trace { from } => trace::read(volume, from),
         Command::Dedup(pair) => {
             encode(&dedup::share(vfs, &pair).map_err(|error| error.to_string())?)
+        }
+        Command::PackNear(pair) => {
+            encode(&dedup::pack_near(vfs, &pair).map_err(|error| error.to_string())?)
         }
     }
 }
