@@ -6,12 +6,10 @@ mod common;
 
 use common::content::{
     change_near, check_counts, check_stored, clone, extents, large_zones, near, open, read, text,
-    write,
+    with, write,
 };
 use common::{NOW, create, fresh, noise};
-use persimmon_engine::{
-    CloneRange, CloneWhen, Deltas, Layout, Options, Progress, Shift, Task, Volume,
-};
+use persimmon_engine::{CloneWhen, Deltas, Layout, Options, Progress, Shift, Task, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{PackUnits, Packed};
@@ -235,15 +233,8 @@ fn a_dictionary_is_never_compressed_with_one() {
     // One that has the same becomes the first's, which others have.
     let five = create(&volume).unwrap();
     write(&volume, five, 0, &content);
-    let range = CloneRange {
-        from: five,
-        from_offset: 0,
-        to: two,
-        to_offset: 0,
-        len: 40 * BLOCK as u64,
-        when: CloneWhen::Equal { least: 0 },
-    };
-    volume.clone_range(&range, NOW).unwrap();
+    let when = CloneWhen::Equal { least: 0 };
+    with(&volume, (five, 0), (two, 0), 40 * BLOCK, when);
     check_counts(&volume);
     for (ino, content) in [
         (one, &content),

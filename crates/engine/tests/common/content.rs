@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use persimmon_engine::{CloneRange, CloneWhen, Deltas, Options, Progress, Seek, Task, Volume};
+use persimmon_engine::{
+    CloneRange, CloneWhen, Cloned, Deltas, Options, Progress, Seek, Task, Volume,
+};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{FrameTally, PackUnits};
@@ -181,29 +183,32 @@ pub fn check_stored(volume: &Volume) -> BTreeMap<Ino, u64> {
     sectors
 }
 
-pub fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> usize {
+/// What a range of one file and another one are to have in common.
+pub fn with(
+    volume: &Volume,
+    from: (Ino, usize),
+    to: (Ino, usize),
+    len: usize,
+    when: CloneWhen,
+) -> Cloned {
     let range = CloneRange {
         from: from.0,
         from_offset: from.1 as u64,
         to: to.0,
         to_offset: to.1 as u64,
         len: len as u64,
-        when: CloneWhen::Always,
+        when,
     };
-    volume.clone_range(&range, NOW).unwrap().bytes as usize
+    volume.clone_range(&range, NOW).unwrap()
+}
+
+pub fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> usize {
+    with(volume, from, to, len, CloneWhen::Always).bytes as usize
 }
 
 /// Packs what of one file is much like what another has. Returns how many bytes that takes less.
 pub fn near(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> u64 {
-    let range = CloneRange {
-        from: from.0,
-        from_offset: from.1 as u64,
-        to: to.0,
-        to_offset: to.1 as u64,
-        len: len as u64,
-        when: CloneWhen::Near,
-    };
-    volume.clone_range(&range, NOW).unwrap().shared
+    with(volume, from, to, len, CloneWhen::Near).shared
 }
 
 /// Files that are changed at random, and what they should hold.
