@@ -23,7 +23,7 @@ const STATES_ON_STRIPES: u64 = 15_000;
 /// Seeds from here on have volumes on stripe sets.
 const STRIPES_FROM: u64 = 2_000_000_000;
 const STATES_WITH_NEAR: u64 = 15_000;
-/// Seeds from here on have copies packed with what they are copies of.
+/// Seeds from here on have near duplicates packed.
 const NEAR_FROM: u64 = 3_000_000_000;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;

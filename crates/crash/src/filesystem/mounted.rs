@@ -28,8 +28,16 @@ pub struct Mounted {
     slots: BTreeMap<u8, (Ino, Handle)>,
     options: Vec<&'static str>,
     recovery_paths: Vec<&'static str>,
-    /// What files were copied from last, if what was copied is packed as a near duplicate when it changes.
-    near: Option<BTreeMap<Ino, Origin>>,
+    /// What files may be near to, if what is written to them is packed as a near duplicate.
+    near: Option<Near>,
+}
+
+#[derive(Default)]
+struct Near {
+    /// What files were copied from last.
+    origins: BTreeMap<Ino, Origin>,
+    /// The file that was written to last.
+    last: Option<Ino>,
 }
 
 /// Where a file has what another one had.
@@ -101,10 +109,10 @@ impl Mounted {
         }
     }
 
-    /// From now on what is written to copies is packed with what they are copies of.
+    /// From now on what is written is packed with what it is a copy of, and with the file that was written to before.
     pub(super) fn packing_near(self) -> Mounted {
         Mounted {
-            near: Some(BTreeMap::new()),
+            near: Some(Near::default()),
             ..self
         }
     }
@@ -357,7 +365,7 @@ impl Mounted {
         }
     }
 
-    /// Packs a file that was written to with what it is a copy of. Whether that is possible is nothing to those who use the files.
+    /// Packs a file that was written to with what it may be near. Whether that is possible is nothing to those who use the files.
     fn pack_near(&mut self, op: &Op) {
         let ino = match op {
             Op::Write { path, .. } | Op::Copy { to: path, .. } => self.resolve(path).ok(),
@@ -382,14 +390,18 @@ impl Mounted {
                 from_offset: *from_offset,
                 to_offset: *to_offset,
             });
-            near.extend(origin.map(|origin| (ino, origin)));
-        } else if let Some(origin) = near.get(&ino) {
-            let source = (
-                origin.from,
-                Handle::NONE,
-                origin.from_offset / BLOCK * BLOCK,
-            );
-            let target = (ino, Handle::NONE, origin.to_offset / BLOCK * BLOCK);
+            near.origins.extend(origin.map(|origin| (ino, origin)));
+        }
+        let before = near.last.replace(ino).map(|from| Origin {
+            from,
+            from_offset: 0,
+            to_offset: 0,
+        });
+        let origin = near.origins.get(&ino).copied();
+        for origin in origin.into_iter().chain(before) {
+            let whole = |offset: u64| offset / BLOCK * BLOCK;
+            let source = (origin.from, Handle::NONE, whole(origin.from_offset));
+            let target = (ino, Handle::NONE, whole(origin.to_offset));
             let _ = self.vfs.pack_near(source, target, NEAR_BYTES);
         }
     }
