@@ -63,6 +63,8 @@ pub enum Command {
     Dedup(Pair),
     /// Clone entries of a directory.
     Clone(clones::Question),
+    /// Pack blocks of a file with those of another as a dictionary.
+    PackNear(Pair),
 }
 
 /// Where a scrub is.
@@ -232,6 +234,9 @@ pub fn carry_out(
         Command::Trace { from } => trace::read(volume, from),
         Command::Dedup(pair) => {
             encode(&dedup::share(vfs, &pair).map_err(|error| error.to_string())?)
+        }
+        Command::PackNear(pair) => {
+            encode(&dedup::pack_near(vfs, &pair).map_err(|error| error.to_string())?)
         }
     };
     answer.map(Answered::from)

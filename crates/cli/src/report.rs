@@ -117,6 +117,7 @@ impl Features {
             (zone_header::QUOTA, "quota"),
             (zone_header::DELTAS, "deltas"),
             (zone_header::STRIPED, "striped"),
+            (zone_header::DICTIONARIES, "dictionaries"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

@@ -217,7 +217,8 @@ fn looking_changes_nothing() {
                 "frames",
                 "shared",
                 "snapshots",
-                "deltas"
+                "deltas",
+                "dictionaries"
             ])
         );
         assert_eq!(info["zone_capacity_bytes"], 1 << 20);

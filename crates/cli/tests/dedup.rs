@@ -253,3 +253,41 @@ fn snapshots_share_with_what_was_written_since() {
     let done = json(&place, &["dedup", "img", "/.snapshots/then", "--json"]);
     assert_eq!(done["complete"], true, "{done}");
 }
+
+/// Versions of one file take what they have of their own, after the first is gone too.
+#[test]
+fn versions_of_files_take_what_they_differ_in() {
+    let place = Place::in_memory();
+    Filesystem::create(place.dir().join("img"), &Create::sized(64 << 20)).unwrap();
+    let filesystem = open(&place);
+    let first = noise(8, 900 * BLOCK + 1000);
+    let mut second = first.clone();
+    for at in (0..second.len()).step_by(10_000) {
+        second[at] ^= 1;
+    }
+    // And what is behind is moved by some bytes.
+    let mut third = first.clone();
+    third.splice(100_000..100_000, *b"some more");
+    let versions = [("/one", &first), ("/two", &second), ("/three", &third)];
+    for (path, content) in versions {
+        filesystem.write(path, content).unwrap();
+    }
+    filesystem.close().unwrap();
+    let before = stored_blocks(&place);
+    let equal = json(&place, &["dedup", "img", "--json"]);
+    assert_eq!(number(&equal, "near_bytes"), 0);
+    let done = json(&place, &["dedup", "img", "--near", "--json"]);
+    let spared = number(&done, "near_bytes");
+    assert!(spared > 1500 * BLOCK as u64, "{done}");
+    let after = stored_blocks(&place);
+    assert!(after + 1500 < before, "{before} {after}");
+    is_sound(&place);
+    let filesystem = open(&place);
+    filesystem.remove_file("/one").unwrap();
+    for (path, content) in &versions[1..] {
+        assert!(filesystem.read(path).unwrap() == **content, "{path}");
+    }
+    filesystem.close().unwrap();
+    is_sound(&place);
+    place.refused(&["dedup", "img", "--near", "--dry-run"], 2, &["--dry-run"]);
+}

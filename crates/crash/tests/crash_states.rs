@@ -22,6 +22,9 @@ const DEDUP_FROM: [u64; 2] = [900_000_000, 1_000_000_000];
 const STATES_ON_STRIPES: u64 = 15_000;
 /// Seeds from here on have volumes on stripe sets.
 const STRIPES_FROM: u64 = 2_000_000_000;
+const STATES_WITH_NEAR: u64 = 15_000;
+/// Seeds from here on have near duplicates packed.
+const NEAR_FROM: u64 = 3_000_000_000;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
 
@@ -99,6 +102,7 @@ fn so_is_every_one_with_all_that_shares_moves_and_repeats() {
         (DEDUP_FROM[0], STATES_WITH_DEDUP),
         (DEDUP_FROM[1], STATES_WITH_DEDUP),
         (STRIPES_FROM, STATES_ON_STRIPES),
+        (NEAR_FROM, STATES_WITH_NEAR),
     ] {
         let campaign = Campaign {
             jobs: std::thread::available_parallelism().map_or(2, usize::from),

@@ -593,7 +593,11 @@ impl Scrub<'_> {
                 let blocks = self.store.media.read(packed.addr, packed.span());
                 let good = blocks.is_ok_and(|blocks| match is_delta(frame.block) {
                     true => packed.verified(&blocks).is_some_and(delta::is_sound),
-                    false => packed.content(&blocks).is_some(),
+                    false => {
+                        let dictionary = self.store.dictionary_of(packed);
+                        dictionary
+                            .is_ok_and(|dictionary| packed.content(&blocks, &dictionary).is_some())
+                    }
                 });
                 let bad = if good { 0 } else { packed.blocks.into() };
                 (packed.addr, 0, (0..bad).collect())

@@ -1,7 +1,10 @@
 //! Compression of file data: the codecs that frames are stored with, and the setting that a file has.
 
+use zstd::zstd_safe::{CCtx, CParameter, DCtx};
+
 use crate::BLOCK_SIZE;
 use crate::codec::Reader;
+use crate::dictionary::Dictionary;
 use crate::packed::COMPRESSED_BLOCKS_MAX;
 
 /// How the bytes of a compressed frame are made.
@@ -12,6 +15,8 @@ pub enum Codec {
     Lz4,
     /// A Zstandard frame.
     Zstd,
+    /// A Zstandard frame with a checksum of its content, for which these blocks come right before it.
+    ZstdAfter(Dictionary),
 }
 
 impl Codec {
@@ -19,13 +24,20 @@ impl Codec {
         match self {
             Codec::Lz4 => 1,
             Codec::Zstd => 2,
+            Codec::ZstdAfter(_) => 3,
         }
     }
 
-    pub(crate) fn read(r: &mut Reader<'_>) -> crate::Result<Codec> {
-        match r.u8()? {
+    /// That of a number as read; its dictionary is read from behind all else.
+    pub(crate) fn read(
+        number: u8,
+        r: &mut Reader<'_>,
+        dictionary: impl FnOnce(&mut Reader<'_>) -> crate::Result<Dictionary>,
+    ) -> crate::Result<Codec> {
+        match number {
             1 => Ok(Codec::Lz4),
             2 => Ok(Codec::Zstd),
+            3 => dictionary(r).map(Codec::ZstdAfter),
             other => Err(r.bad("codec", other.into())),
         }
     }
@@ -36,19 +48,57 @@ impl Codec {
         match self {
             Codec::Lz4 => "lz4",
             Codec::Zstd => "zstd",
+            Codec::ZstdAfter(_) => "zstd-dictionary",
         }
     }
 
-    /// The content of a frame of `blocks` blocks. `None` if these bytes are malformed, or give more or less.
+    /// What has to be read to decompress what was compressed with it.
     #[must_use]
-    pub fn decompress(self, bytes: &[u8], blocks: usize) -> Option<Vec<u8>> {
+    pub fn dictionary(self) -> Option<Dictionary> {
+        match self {
+            Codec::Lz4 | Codec::Zstd => None,
+            Codec::ZstdAfter(dictionary) => Some(dictionary),
+        }
+    }
+
+    /// The content of a frame of `blocks` blocks, by the content of its dictionary, which is empty without one. `None` if these bytes are
+    /// malformed, give more or less, or were compressed with another dictionary.
+    #[must_use]
+    pub fn decompress(self, bytes: &[u8], blocks: usize, dictionary: &[u8]) -> Option<Vec<u8>> {
         let mut content = vec![0; blocks * BLOCK_SIZE];
         let len = match self {
             Codec::Lz4 => lz4_flex::block::decompress_into(bytes, &mut content).ok()?,
             Codec::Zstd => zstd::bulk::decompress_to_buffer(bytes, &mut content).ok()?,
+            Codec::ZstdAfter(named) => {
+                if dictionary.len() != named.bytes() {
+                    return None;
+                }
+                let mut context = DCtx::try_create()?;
+                // A prefix is taken as it is, whatever its first bytes are.
+                context.ref_prefix(dictionary).ok()?;
+                context.decompress(&mut content[..], bytes).ok()?
+            }
         };
         (len == content.len()).then_some(content)
     }
+}
+
+/// Whole blocks compressed with the content of a dictionary.
+#[must_use]
+pub fn compress_after(content: &[u8], dictionary: &[u8], level: u8) -> Option<Vec<u8>> {
+    debug_assert!(content.len() <= COMPRESSED_BLOCKS_MAX * BLOCK_SIZE);
+    let mut context = CCtx::try_create()?;
+    for parameter in [
+        CParameter::CompressionLevel(level.into()),
+        // Another dictionary would give other content, and nothing else would tell.
+        CParameter::ChecksumFlag(true),
+    ] {
+        context.set_parameter(parameter).ok()?;
+    }
+    context.ref_prefix(dictionary).ok()?;
+    let mut bytes = Vec::with_capacity(zstd::zstd_safe::compress_bound(content.len()));
+    context.compress2(&mut bytes, content).ok()?;
+    Some(bytes)
 }
 
 /// Whether what is written to a file is compressed, and how.
@@ -81,7 +131,7 @@ impl Compression {
     pub fn for_codec(codec: Codec) -> Compression {
         match codec {
             Codec::Lz4 => Compression::Lz4,
-            Codec::Zstd => Compression::Zstd(Compression::ZSTD_LEVEL),
+            Codec::Zstd | Codec::ZstdAfter(_) => Compression::Zstd(Compression::ZSTD_LEVEL),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::codec::{Put, Reader};
 use crate::delta::{self, DELTA_BYTES_MAX, DELTAS_END};
-use crate::packed::{self, CompressedFrame, PackUnits, Packed, Stored};
+use crate::packed::{CompressedFrame, PackUnits, Packed, Stored};
 use crate::{Addr, BLOCK_SIZE, Result};
 
 /// Blocks one frame may have (1 MiB).
@@ -106,8 +106,7 @@ impl Extent {
             Extent::Frame { crcs, .. } => 9 + 4 * crcs.len(),
             Extent::Inline(bytes) | Extent::Compressed(bytes) => 1 + bytes.len(),
             Extent::Reserved { .. } | Extent::Hole { .. } => 5,
-            Extent::Packed(packed) if packed.is_short() => 1 + packed::BLOCK_LEN,
-            Extent::Packed(_) => 1 + packed::FRAME_LEN,
+            Extent::Packed(packed) => 1 + packed.encoded_len(),
             Extent::Shared { .. } => 11,
         }
     }
@@ -168,6 +167,20 @@ impl Extent {
             | Extent::Inline(_)
             | Extent::Reserved { .. }
             | Extent::Shared { .. } => false,
+        }
+    }
+
+    /// Blocks of the store of shared blocks that it names, from the first to past the last: itself, or by its frame, which names its
+    /// dictionary once, however many extents are of it.
+    #[must_use]
+    pub fn names(&self) -> Option<(u64, u64)> {
+        match self {
+            Extent::Shared { at, blocks } => Some((*at, at.saturating_add((*blocks).into()))),
+            Extent::Packed(packed) => {
+                let dictionary = packed.dictionary()?;
+                Some((dictionary.at, dictionary.end()))
+            }
+            _ => None,
         }
     }
 

@@ -9,6 +9,7 @@ pub mod compression;
 pub mod container;
 pub mod delta;
 pub mod device_label;
+pub mod dictionary;
 pub mod envelope;
 pub mod error;
 pub mod extent;

@@ -13,6 +13,7 @@ use std::ops::AddAssign;
 
 use crate::codec::{Put, Reader};
 use crate::compression::{Codec, Compression};
+use crate::dictionary::Dictionary;
 use crate::extent::Extent;
 use crate::{Addr, BLOCK_SIZE, Ino, Result, checksum};
 
@@ -79,7 +80,7 @@ impl Sum for PackUnits {
 
 /// Bytes of a packed extent of a whole frame of one LZ4 block as an extent's value, after the tag.
 pub(crate) const BLOCK_LEN: usize = 18;
-/// Bytes of any other one.
+/// Bytes of any other one, without its dictionary.
 pub(crate) const FRAME_LEN: usize = 21;
 
 /// A compressed frame, wherever it lies.
@@ -124,10 +125,12 @@ impl CompressedFrame {
         PackUnits::of_bytes(self.len as usize)
     }
 
-    /// Its content out of its compressed bytes. `None` if they do not give that.
+    /// Its content out of its compressed bytes and the content of its dictionary, which is empty without one. `None` if they do not give
+    /// that.
     #[must_use]
-    pub fn decompress(&self, compressed: &[u8]) -> Option<Vec<u8>> {
-        self.codec.decompress(compressed, self.blocks.into())
+    pub fn decompress(&self, compressed: &[u8], dictionary: &[u8]) -> Option<Vec<u8>> {
+        self.codec
+            .decompress(compressed, self.blocks.into(), dictionary)
     }
 
     pub(crate) fn read_blocks(r: &mut Reader<'_>) -> Result<u8> {
@@ -169,7 +172,8 @@ impl Stored {
 
 /// What a file has of a compressed frame. Bytes of a whole frame of one LZ4 block: address 0..8, packing unit in the block 8, 1
 /// at 9, compressed bytes 10..14, CRC-32C of them 14..18. Of others: address 0..8, packing unit 8, codec 9, blocks of the frame 10,
-/// blocks of it before this part 11, blocks of this part 12, compressed bytes 13..17, CRC-32C of them 17..21.
+/// blocks of it before this part 11, blocks of this part 12, compressed bytes 13..17, CRC-32C of them 17..21, and with a [`Dictionary`] that
+/// 21..30.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Packed {
     /// Block that the frame begins in.
@@ -289,16 +293,32 @@ impl Packed {
         blocks.get(self.start()..self.start() + self.frame.len as usize)
     }
 
-    /// The content of the whole frame out of the blocks that hold it; `None` if they are not what they should be.
+    /// What has to be read beside the frame to know its content.
     #[must_use]
-    pub fn frame_content(&self, blocks: &[u8]) -> Option<Vec<u8>> {
-        self.frame.decompress(self.verified(blocks)?)
+    pub fn dictionary(&self) -> Option<Dictionary> {
+        self.frame.codec.dictionary()
     }
 
-    /// The file blocks of this part out of the blocks that hold the frame; `None` if they are not what they should be.
+    /// The content of the whole frame out of the blocks that hold it, and the content of its dictionary; `None` if they are not what they
+    /// should be.
     #[must_use]
-    pub fn content(&self, blocks: &[u8]) -> Option<Vec<u8>> {
-        Some(self.of_frame(&self.frame_content(blocks)?)?.to_vec())
+    pub fn frame_content(&self, blocks: &[u8], dictionary: &[u8]) -> Option<Vec<u8>> {
+        self.frame.decompress(self.verified(blocks)?, dictionary)
+    }
+
+    /// The file blocks of this part, by the same.
+    #[must_use]
+    pub fn content(&self, blocks: &[u8], dictionary: &[u8]) -> Option<Vec<u8>> {
+        let content = self.frame_content(blocks, dictionary)?;
+        Some(self.of_frame(&content)?.to_vec())
+    }
+
+    /// Bytes it takes as stored.
+    pub(crate) fn encoded_len(&self) -> usize {
+        match self.is_short() {
+            true => BLOCK_LEN,
+            false => FRAME_LEN + self.dictionary().map_or(0, |_| Dictionary::LEN),
+        }
     }
 
     /// The file blocks of this part out of the content of the whole frame.
@@ -328,6 +348,9 @@ impl Packed {
         }
         out.put_u32(self.frame.len);
         out.put_u32(self.frame.crc);
+        if let Some(dictionary) = self.dictionary() {
+            dictionary.put(out);
+        }
     }
 
     /// In the shorter form.
@@ -358,18 +381,22 @@ impl Packed {
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Packed> {
         let addr = Addr::from_raw(r.u64()?);
         let unit = r.u8()?;
-        let codec = Codec::read(r)?;
+        let codec = r.u8()?;
         let frame_blocks = CompressedFrame::read_blocks(r)?;
         let (skip, blocks) = (r.u8()?, r.u8()?);
         if blocks == 0 || u16::from(skip) + u16::from(blocks) > u16::from(frame_blocks) {
             return Err(r.bad("blocks of a packed extent", blocks.into()));
         }
         let len = u64::from(r.u32()?);
+        let (len, crc) = (
+            CompressedFrame::checked_len(r, len, frame_blocks)?,
+            r.u32()?,
+        );
         let frame = CompressedFrame {
-            codec,
+            codec: Codec::read(codec, r, Dictionary::read)?,
             blocks: frame_blocks,
-            len: CompressedFrame::checked_len(r, len, frame_blocks)?,
-            crc: r.u32()?,
+            len,
+            crc,
         };
         if frame.is_of_block() {
             return Err(r.bad("blocks of a compressed frame", frame_blocks.into()));

@@ -9,11 +9,13 @@
 //! run of several, 2 a compressed frame of one LZ4 block, 3 another one, and [`OTHER_INO`], [`OTHER_PLACE`]. Then the inode and
 //! the place in the zone, if they are other (varints), how far the file block is from the one expected (varint, zigzag), of a run
 //! the number of its blocks (varint), and the CRC-32C of each block; of a compressed frame its packing unit in the block (u8),
-//! with tag 3 its codec and its blocks (u8 each), its compressed bytes (varint) and their CRC-32C. In the zone a run ends in the
+//! with tag 3 its codec and its blocks (u8 each), its compressed bytes (varint) and their CRC-32C, and with a dictionary that: its
+//! first block (varint) and its blocks (u8). In the zone a run ends in the
 //! block after it, a compressed frame in the block that it begins in; in the file both end in the block after them.
 
 use crate::codec::{Put, Reader};
 use crate::compression::Codec;
+use crate::dictionary::Dictionary;
 use crate::envelope::{self, BLOCK_PAYLOAD, Kind};
 use crate::extent::FRAME_BLOCKS_MAX;
 use crate::packed::{CompressedFrame, PACK_UNIT, Packed};
@@ -73,10 +75,10 @@ impl PackedEntry {
 }
 
 /// Compressed frames that always fit one summary.
-pub const PACKED_ENTRIES_MIN: usize = 120;
-// A tag, three varints: 4 bytes of zone block, 10 + 8 of owner; packing unit, codec, blocks, length, checksum.
+pub const PACKED_ENTRIES_MIN: usize = 96;
+// A tag, three varints: 4 bytes of zone block, 10 + 8 of owner; packing unit, codec, blocks, length, checksum, dictionary.
 const _: () = assert!(
-    PACKED_ENTRIES_MIN * (1 + 4 + 10 + 8 + 1 + 1 + 1 + 3 + 4) <= BLOCK_PAYLOAD - PREFIX_LEN
+    PACKED_ENTRIES_MIN * (1 + 4 + 10 + 8 + 1 + 1 + 1 + 3 + 4 + 9) <= BLOCK_PAYLOAD - PREFIX_LEN
 );
 
 /// Where an entry ends: what the next one is expected to begin with.
@@ -138,6 +140,9 @@ impl SummaryBuilder {
         }
         self.bytes.put_varint(frame.len.into());
         self.bytes.put_u32(frame.crc);
+        if let Some(dictionary) = frame.codec.dictionary() {
+            dictionary.put_short(&mut self.bytes);
+        }
         self.end = begin.after(0, frame.blocks.into());
         self.count += 1;
     }
@@ -250,15 +255,16 @@ impl End {
 
 fn read_frame(r: &mut Reader<'_>, kind: u8) -> Result<CompressedFrame> {
     let (codec, blocks) = match kind {
-        PACKED => (Codec::Lz4, 1),
-        _ => (Codec::read(r)?, CompressedFrame::read_blocks(r)?),
+        PACKED => (Codec::Lz4.number(), 1),
+        _ => (r.u8()?, CompressedFrame::read_blocks(r)?),
     };
     let len = r.varint()?;
+    let (len, crc) = (CompressedFrame::checked_len(r, len, blocks)?, r.u32()?);
     let frame = CompressedFrame {
-        codec,
+        codec: Codec::read(codec, r, Dictionary::read_short)?,
         blocks,
-        len: CompressedFrame::checked_len(r, len, blocks)?,
-        crc: r.u32()?,
+        len,
+        crc,
     };
     if kind == PACKED_FRAME && frame.is_of_block() {
         return Err(r.bad("blocks of a compressed frame", blocks.into()));

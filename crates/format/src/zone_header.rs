@@ -57,6 +57,9 @@ pub const QUOTA: u64 = 2048;
 pub const DELTAS: u64 = 4096;
 /// Incompatible feature: zones are stripe sets of those of a device, see [`crate::stripe_label`].
 pub const STRIPED: u64 = 8192;
+/// Incompatible feature: compressed frames of files may have blocks of the store of shared blocks as a dictionary, see
+/// [`crate::dictionary`].
+pub const DICTIONARIES: u64 = 16384;
 /// Features whose bits a reader must know to mount at all.
 pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED
     | SPLIT
@@ -67,6 +70,7 @@ pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED
     | QUOTA
     | DELTAS
     | STRIPED
+    | DICTIONARIES
     | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;

@@ -364,9 +364,10 @@ fn summary() {
     assert_golden(
         &samples::summary(),
         "
-        5052534d0601010010111213141516170b0a00000000000028000000000000003c00000000000000
-        f35a36742cd0b36607000000040000800dac0201e0c50802040302010807060504ad02e3c5080c0b
-        0a0906ac02e2c508febc15141312110b0500800220bc950424232221..
+        5052534d0601010010111213141516170b0a00000000000028000000000000004b00000000000000
+        641f466ee61d836307000000050000800dac0201e0c50802040302010807060504ad02e3c5080c0b
+        0a0906ac02e2c508febc15141312110b0500800220bc9504242322210300900310bd1534333231
+        f1a2041f..
     ",
     );
 }
@@ -439,7 +440,16 @@ fn names() {
 
 #[test]
 fn extents() {
-    let [frame, inline, reserved, compressed, packed, part, shared] = samples::extents();
+    let [
+        frame,
+        inline,
+        reserved,
+        compressed,
+        packed,
+        part,
+        shared,
+        near,
+    ] = samples::extents();
     assert_golden(&frame.encode(), "0103000020000000010403020108070605");
     assert_golden(&inline.encode(), "02696e6c696e65");
     assert_golden(&reserved.encode(), "0304030201");
@@ -450,6 +460,10 @@ fn extents() {
         "060300002000000001fe02200304bc0a010004030201",
     );
     assert_golden(&shared.encode(), "0706050403020100000001");
+    assert_golden(
+        &near.encode(),
+        "060300002000000001fe03200304bc0a00000403020108070605040302001f",
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Packed extents: where they lie, what they take, what of them can be wrong.
 
-use persimmon_format::compression::{Codec, Compression};
+use persimmon_format::compression::{Codec, Compression, compress_after};
+use persimmon_format::dictionary::{DICTIONARY_BLOCKS_MAX, Dictionary};
 use persimmon_format::envelope;
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::packed::{
@@ -47,10 +48,10 @@ proptest! {
         prop_assert_eq!(packed.start(), at % BLOCK_SIZE);
         let mut blocks = vec![0x77; packed.span() as usize * BLOCK_SIZE];
         blocks[packed.start()..][..bytes.len()].copy_from_slice(&bytes);
-        prop_assert_eq!(packed.content(&blocks), Some(content.to_vec()));
-        prop_assert_eq!(packed.content(&blocks[..packed.start()]), None);
+        prop_assert_eq!(packed.content(&blocks, &[]), Some(content.to_vec()));
+        prop_assert_eq!(packed.content(&blocks[..packed.start()], &[]), None);
         blocks[packed.start() + bytes.len() / 2] ^= 1;
-        prop_assert_eq!(packed.content(&blocks), None);
+        prop_assert_eq!(packed.content(&blocks, &[]), None);
         prop_assert!(packed.bytes(&blocks).is_some());
     }
 
@@ -70,18 +71,18 @@ proptest! {
             return Ok(());
         };
         let frame = CompressedFrame::of(codec, blocks as u8, &bytes);
-        prop_assert_eq!(frame.decompress(&bytes), Some(content.clone()));
+        prop_assert_eq!(frame.decompress(&bytes, &[]), Some(content.clone()));
         let whole = Packed::at(addr(), usize::from(unit) * PACK_UNIT, frame);
         let mut stored = vec![0x77; whole.span() as usize * BLOCK_SIZE];
         stored[whole.start()..][..bytes.len()].copy_from_slice(&bytes);
-        prop_assert_eq!(whole.content(&stored), Some(content.clone()));
+        prop_assert_eq!(whole.content(&stored, &[]), Some(content.clone()));
         for (skip, take) in [(0, 1), (1, 1), (1, blocks - 1), (blocks - 1, 1)] {
             let part = whole.part(skip as u64, take as u64);
             let expected = &content[skip * BLOCK_SIZE..][..take * BLOCK_SIZE];
-            prop_assert_eq!(part.content(&stored), Some(expected.to_vec()));
+            prop_assert_eq!(part.content(&stored, &[]), Some(expected.to_vec()));
         }
         stored[whole.start() + bytes.len() - 1] ^= 1;
-        prop_assert_eq!(whole.part(0, 1).content(&stored), None);
+        prop_assert_eq!(whole.part(0, 1).content(&stored, &[]), None);
     }
 
     /// Counted as extents come by, each frame is counted once, as what the file has of it in all.
@@ -124,7 +125,7 @@ proptest! {
     ) {
         let _ = packed::decompress(&bytes);
         for codec in [Codec::Lz4, Codec::Zstd] {
-            let _ = codec.decompress(&bytes, blocks);
+            let _ = codec.decompress(&bytes, blocks, &[]);
         }
     }
 
@@ -145,7 +146,7 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] ^= xor;
         }
-        let read = codec.decompress(&bytes, blocks);
+        let read = codec.decompress(&bytes, blocks, &[]);
         prop_assert!(read.is_none_or(|read| read.len() == content.len()));
     }
 }
@@ -216,17 +217,24 @@ fn a_bomb_is_no_packed_extent() {
                     }
                     _ => (Codec::Lz4, lz4_flex::block::compress(&content)),
                 };
-                assert_eq!(codec.decompress(&bytes, blocks), None, "{blocks}, {len}");
+                assert_eq!(
+                    codec.decompress(&bytes, blocks, &[]),
+                    None,
+                    "{blocks}, {len}"
+                );
             }
             let (codec, mut bytes) = compression.compress(&vec![0; right], right).unwrap();
-            assert_eq!(codec.decompress(&bytes, blocks), Some(vec![0; right]));
-            assert_eq!(codec.decompress(&bytes[..bytes.len() - 1], blocks), None);
+            assert_eq!(codec.decompress(&bytes, blocks, &[]), Some(vec![0; right]));
+            assert_eq!(
+                codec.decompress(&bytes[..bytes.len() - 1], blocks, &[]),
+                None
+            );
             bytes.push(0);
-            assert_eq!(codec.decompress(&bytes, blocks), None);
+            assert_eq!(codec.decompress(&bytes, blocks, &[]), None);
         }
     }
     for codec in [Codec::Lz4, Codec::Zstd] {
-        assert_eq!(codec.decompress(&[], 1), None);
+        assert_eq!(codec.decompress(&[], 1, &[]), None);
     }
 }
 
@@ -382,7 +390,10 @@ fn a_summary_holds_as_many_packed_extents_as_promised() {
         zone_block: (1 << 28) - 40,
         unit: 0,
         frame: CompressedFrame {
-            codec: Codec::Zstd,
+            codec: Codec::ZstdAfter(Dictionary {
+                at: FILE_BLOCKS_END - 32,
+                blocks: 32,
+            }),
             blocks: 32,
             len: (32 * BLOCK_SIZE - 1) as u32,
             crc: u32::MAX,
@@ -464,4 +475,85 @@ fn a_packed_extent_of_a_summary_lies_below_it() {
     let mut block = vec![0; BLOCK_SIZE];
     builder.finish_into(&mut block, &samples::key(), 7, 9, 0);
     assert!(Summary::decode(&block, &samples::key(), 7, 9).is_err());
+}
+
+fn dictionary(blocks: u8) -> Dictionary {
+    Dictionary { at: 300, blocks }
+}
+
+/// Bytes that do not compress.
+fn noise(blocks: usize) -> Vec<u8> {
+    let mut state = 7u64;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..blocks * BLOCK_SIZE).map(|_| next()).collect()
+}
+
+#[test]
+fn a_frame_is_what_it_was_with_its_dictionary_alone() {
+    let near = noise(32);
+    let mut content = near.clone();
+    content[70_000] ^= 1;
+    let bytes = compress_after(&content, &near, 9).unwrap();
+    assert!(bytes.len() < 100, "{} bytes", bytes.len());
+    let codec = Codec::ZstdAfter(dictionary(32));
+    assert_eq!(codec.decompress(&bytes, 32, &near), Some(content));
+    let mut other = near.clone();
+    other[100_000] ^= 1;
+    assert_eq!(codec.decompress(&bytes, 32, &other), None);
+    for dictionary in [&near[..31 * BLOCK_SIZE], &[]] {
+        assert_eq!(codec.decompress(&bytes, 32, dictionary), None);
+    }
+    for blocks in [1, 31, 33] {
+        assert_eq!(codec.decompress(&bytes, blocks, &near), None);
+    }
+    assert_eq!(codec.decompress(&bytes[..bytes.len() - 1], 32, &near), None);
+    assert_eq!(Codec::Zstd.decompress(&bytes, 32, &[]), None);
+}
+
+/// A file may hold what Zstandard takes for a dictionary of its own form. It is content like any other.
+#[test]
+fn a_dictionary_is_taken_as_it_is() {
+    let mut near = noise(1);
+    near[..4].copy_from_slice(&0xec30_a437_u32.to_le_bytes());
+    let mut content = near.clone();
+    content[2000] ^= 1;
+    let bytes = compress_after(&content, &near, 9).unwrap();
+    let codec = Codec::ZstdAfter(dictionary(1));
+    assert_eq!(codec.decompress(&bytes, 1, &near), Some(content));
+}
+
+#[test]
+fn dictionaries_that_cannot_be_are_refused() {
+    let good = samples::extents()[7].encode();
+    assert!(Extent::decode(&good).is_ok());
+    let with = |at: u64, blocks: u8| {
+        let mut bytes = good.clone();
+        bytes[22..30].copy_from_slice(&at.to_le_bytes());
+        bytes[30] = blocks;
+        Extent::decode(&bytes)
+    };
+    let most = DICTIONARY_BLOCKS_MAX as u8;
+    assert!(with(FILE_BLOCKS_END - u64::from(most), most).is_ok());
+    assert!(with(0, 1).is_ok());
+    for (at, blocks) in [
+        (300, 0),
+        (300, most + 1),
+        (FILE_BLOCKS_END - 1, 2),
+        (FILE_BLOCKS_END, 1),
+        (u64::MAX, 1),
+    ] {
+        assert!(with(at, blocks).is_err(), "{at} {blocks}");
+    }
+    assert!(Extent::decode(&good[..good.len() - 1]).is_err());
+    let extent = Extent::decode(&good).unwrap();
+    assert_eq!(extent.encoded_len(), good.len());
+    assert_eq!(
+        extent.names(),
+        Some((0x0002_0304_0506_0708, 0x0002_0304_0506_0727))
+    );
 }

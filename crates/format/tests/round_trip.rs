@@ -6,6 +6,7 @@ mod samples;
 
 use persimmon_format::compression::Codec;
 use persimmon_format::delta::DELTAS_END;
+use persimmon_format::dictionary::{DICTIONARY_BLOCKS_MAX, Dictionary};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, Kind};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX, RESERVED_BLOCKS_MAX};
 use persimmon_format::footer::{Footer, LogPosition, Valid};
@@ -94,7 +95,10 @@ fn extent() -> impl Strategy<Value = Extent> {
 }
 
 fn frame() -> impl Strategy<Value = CompressedFrame> {
-    let codec = prop_oneof![Just(Codec::Lz4), Just(Codec::Zstd)];
+    let blocks = DICTIONARY_BLOCKS_MAX as u8;
+    let dictionary = (0..=FILE_BLOCKS_END - u64::from(blocks), 1..=blocks)
+        .prop_map(|(at, blocks)| Codec::ZstdAfter(Dictionary { at, blocks }));
+    let codec = prop_oneof![Just(Codec::Lz4), Just(Codec::Zstd), dictionary];
     let blocks = 1..=packed::COMPRESSED_BLOCKS_MAX as u8;
     (codec, blocks, any::<prop::sample::Index>(), any::<u32>()).prop_map(
         |(codec, blocks, len, crc)| CompressedFrame {

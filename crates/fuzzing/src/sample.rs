@@ -259,6 +259,25 @@ fn clone(vfs: &Vfs, from: Ino, to: Ino) {
     vfs.volume().clone_range(&range, Still.now()).unwrap();
 }
 
+/// Two files that differ in a byte: a frame of the second has the first one's blocks as a dictionary.
+fn add_near(vfs: &Vfs) {
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    let mut bytes: Vec<u8> = (0..5 * 4096).map(|_| next()).collect();
+    let [one, other] = ["near one", "near other"].map(|name| {
+        let ino = add(vfs, ROOT, name, 0);
+        vfs.write(ino, Handle::NONE, 0, &bytes, WriteFlags::default())
+            .unwrap();
+        bytes[9000] ^= 1;
+        (ino, Handle::NONE, 0)
+    });
+    let packed = vfs.pack_near(one, other, 5 * 4096).unwrap();
+    assert!(packed.shared > 0);
+}
+
 fn populate(vfs: &Vfs, is_versioned: bool) {
     let root = Caller::root();
     let dir = vfs.mkdir(&root, ROOT, b"many", 0o755).unwrap().ino;
@@ -320,6 +339,7 @@ fn populate(vfs: &Vfs, is_versioned: bool) {
         vfs.volume().snapshots().delete(gone).unwrap();
         vfs.volume().step(Task::Settle).unwrap();
         clone(vfs, frames[0], sparse);
+        add_near(vfs);
     }
     vfs.volume().step(Task::Checkpoint).unwrap();
     // And a journal after it: every kind of operation.

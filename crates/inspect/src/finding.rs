@@ -246,6 +246,8 @@ rules! {
     SHARED_UNNAMED 533 Error "no file has some of the shared blocks", "fsck --repair frees them";
     SHARED_COUNT 534 Error "a count of the extents that name shared blocks is wrong", CORRECT;
     SHARED_COUNT_OVERLAP 535 Error "two counts cover the same shared blocks", CORRECT;
+    DICTIONARY_MISSING 536 Error "the dictionary of a compressed frame is not there", "restore the file from a copy";
+    DICTIONARY_NESTED 537 Error "a frame of the store of shared blocks has a dictionary itself", BACKUP;
 
     VERSION 541 Error "the table of versions contradicts itself", BACKUP;
     SUBVOLUME 542 Error "a subvolume is not as one can be", BACKUP;

@@ -5,6 +5,7 @@
 //! one looks at ([`Scope`]).
 
 mod deltas;
+mod dictionary;
 mod extents;
 mod quota;
 mod settle;
@@ -45,6 +46,7 @@ pub(crate) struct State<'i, 'd> {
     pub tree: CheckedTree,
     overlay: BTreeMap<Key, Option<Vec<u8>>>,
     pages: RefCell<HashMap<PageId, StoredPage>>,
+    last_dictionary: RefCell<dictionary::Last>,
     versions: Versions,
     quota: QuotaState,
     /// What owners take more by the record that is applied.
@@ -76,6 +78,7 @@ impl<'i, 'd> State<'i, 'd> {
             tree,
             overlay: BTreeMap::new(),
             pages: RefCell::default(),
+            last_dictionary: RefCell::default(),
             versions: Versions::default(),
             quota: QuotaState::default(),
             charges: quota::Charges::default(),

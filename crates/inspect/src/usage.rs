@@ -69,7 +69,7 @@ impl FileUsage {
             Extent::Frame { .. } => (&mut by.whole, extent.blocks()),
             Extent::Packed(packed) => match packed.frame.codec {
                 Codec::Lz4 => (&mut by.lz4, extent.blocks()),
-                Codec::Zstd => (&mut by.zstd, extent.blocks()),
+                Codec::Zstd | Codec::ZstdAfter(_) => (&mut by.zstd, extent.blocks()),
             },
             Extent::Inline(_) | Extent::Compressed(_) => (&mut by.inline, extent.blocks()),
             Extent::Reserved { .. } => (&mut by.reserved, 0),

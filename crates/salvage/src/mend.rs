@@ -1,7 +1,7 @@
 //! Repair in place: the metadata of a volume is written anew, from what is left of it; data stays
 //! where it is. What has no name afterwards, or a wrong count, the ordinary repair puts right.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -75,6 +75,7 @@ pub fn mend(
             frames: HashMap::new(),
         },
         store: Store::default(),
+        with_dictionary: HashSet::new(),
         now,
         here: Here::default(),
         is_versioned,
@@ -177,6 +178,8 @@ struct Mend<'a, 'd> {
     owned: Owned,
     /// What the store of shared blocks has.
     store: Store,
+    /// Frames with dictionaries that were put: each names its own once.
+    with_dictionary: HashSet<Packed>,
     now: Timestamp,
     /// What was put at the last place, where there are several versions.
     here: Here,
@@ -319,6 +322,15 @@ impl Mend<'_, '_> {
             };
         }
         if key.kind == KeyKind::EXTENT
+            && let Ok(extent @ Extent::Packed(_)) = Extent::decode(value)
+            && !self.has_dictionary(&extent)
+        {
+            for at in 0..extent.blocks() {
+                self.lose_block(key.ino, key.item.saturating_add(at));
+            }
+            return Ok(());
+        }
+        if key.kind == KeyKind::EXTENT
             && key.ino != SHARED
             && let Ok(Extent::Shared { at, blocks }) = Extent::decode(value)
         {
@@ -434,9 +446,17 @@ impl Mend<'_, '_> {
                 let good = self.content.read(*addr, crcs);
                 good.iter().any(Option::is_some)
             }
-            Extent::Packed(packed) => self.content.read_packed(packed).is_some(),
+            Extent::Packed(packed) => {
+                self.has_dictionary(extent) && self.content.read_packed(packed).is_some()
+            }
             _ => false,
         }
+    }
+
+    /// Whether the store has what a frame names, if it has a dictionary.
+    fn has_dictionary(&self, extent: &Extent) -> bool {
+        let is_there = |(at, end)| self.store.missing(at, end).next().is_none();
+        extent.names().is_none_or(is_there)
     }
 
     fn lose_block(&mut self, ino: Ino, block: u64) {
@@ -459,6 +479,13 @@ impl Mend<'_, '_> {
             match extent {
                 _ if key.ino == SHARED => self.store.add(key.item, &extent),
                 Extent::Shared { at, blocks } => self.store.name(at, blocks.into()),
+                Extent::Packed(packed) => {
+                    if let Some(dictionary) = packed.dictionary()
+                        && self.with_dictionary.insert(packed.whole())
+                    {
+                        self.store.name(dictionary.at, dictionary.blocks.into());
+                    }
+                }
                 _ => {}
             }
         }

@@ -6,14 +6,8 @@ mod support;
 
 use std::sync::Arc;
 
-use persimmon_engine::Options;
-use persimmon_format::Addr;
-use persimmon_format::inode::{SHARED, Timestamp};
-use persimmon_inspect::Report;
-use persimmon_inspect::salvage::rebuild;
-use persimmon_salvage::{Loss, mend};
-use persimmon_sim::SimDevice;
-use support::{Fs, Tree, leaves, mount, recovered, settle, tree};
+use persimmon_format::inode::SHARED;
+use support::{Fs, Tree, assert_ranges_told, leaves_of, mount, recovered, repair, tree};
 
 /// Pairs of files with blocks in common: each pair has 100 of them, and each file some of its own.
 fn full(pairs: u64) -> (Fs, Tree) {
@@ -34,47 +28,6 @@ fn full(pairs: u64) -> (Fs, Tree) {
     let fs = Fs::again(Arc::new(fs.without(&[])), 42);
     let truth = fs.tree();
     (fs, truth)
-}
-
-fn repair(device: &Arc<SimDevice>) -> (Report, Vec<Loss>) {
-    let mut losses = Vec::new();
-    {
-        let rebuilt = rebuild(&**device, &mut |_, _, _| {}).unwrap();
-        let how = (Timestamp::default(), Options::default());
-        let on_loss = &mut |loss: &Loss| losses.push(loss.clone());
-        let device = Arc::clone(device) as _;
-        mend(&rebuilt, device, how, on_loss, &mut |_, _, _| {}).unwrap();
-    }
-    (settle(device), losses)
-}
-
-/// Where the leaves are that have items of such inodes alone.
-fn leaves_of(device: &SimDevice, is_meant: impl Fn(u64) -> bool) -> Vec<Addr> {
-    leaves(device, |page| {
-        page.items.iter().all(|item| is_meant(item.ino))
-    })
-}
-
-/// What differs is in a range that is told of, and the files that are whole are.
-fn assert_ranges_told(truth: &Tree, found: &Tree, losses: &[Loss]) {
-    for (path, thing) in truth.iter().filter(|(_, thing)| thing.inode.is_file()) {
-        let ranges: Vec<_> = losses.iter().filter(|loss| loss.path == *path).collect();
-        if ranges.iter().any(|loss| loss.to == 0) {
-            continue;
-        }
-        let Some(there) = found.get(path) else {
-            assert!(!ranges.is_empty(), "{path} is missing");
-            continue;
-        };
-        assert_eq!(thing.content.len(), there.content.len(), "{path}");
-        for (at, (byte, now)) in thing.content.iter().zip(&there.content).enumerate() {
-            let mut told = ranges.iter().map(|loss| loss.from..loss.to);
-            assert!(
-                byte == now || told.any(|range| range.contains(&(at as u64))),
-                "{path}, byte {at}: {ranges:#?}"
-            );
-        }
-    }
 }
 
 #[test]

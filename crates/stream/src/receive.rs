@@ -424,7 +424,7 @@ impl<T: Target> Receiver<'_, T> {
                 blocks,
                 bytes,
             } => {
-                let whole = codec.decompress(&bytes, frame_blocks.into());
+                let whole = codec.decompress(&bytes, frame_blocks.into(), &[]);
                 let from = usize::from(skip) * BLOCK_SIZE;
                 let len = usize::from(blocks) * BLOCK_SIZE;
                 let part = whole

@@ -390,7 +390,7 @@ impl<S: Source, W: Write> Sender<'_, S, W> {
                 bytes,
             } => {
                 if self.is_plain {
-                    let whole = codec.decompress(&bytes, frame_blocks.into());
+                    let whole = codec.decompress(&bytes, frame_blocks.into(), &[]);
                     let from = usize::from(skip) * persimmon_format::BLOCK_SIZE;
                     let len = blocks as usize * persimmon_format::BLOCK_SIZE;
                     let part = whole

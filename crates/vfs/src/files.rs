@@ -384,9 +384,35 @@ impl Vfs {
         (len, least): (u64, u64),
         only_tells: bool,
     ) -> Result<Cloned> {
+        let when = match only_tells {
+            true => CloneWhen::WouldBeEqual { least },
+            false => CloneWhen::Equal { least },
+        };
+        self.clone_when(source, target, len, when)
+    }
+
+    /// Has what of the target is much like what the source has compressed with that as a dictionary, as [`CloneWhen::Near`] says. Neither
+    /// file's content, size or times change.
+    pub fn pack_near(
+        &self,
+        source: (Ino, Handle, u64),
+        target: (Ino, Handle, u64),
+        len: u64,
+    ) -> Result<Cloned> {
+        self.clone_when(source, target, len, CloneWhen::Near)
+    }
+
+    /// Has two files have in common what they may have on a condition.
+    fn clone_when(
+        &self,
+        source: (Ino, Handle, u64),
+        target: (Ino, Handle, u64),
+        len: u64,
+        when: CloneWhen,
+    ) -> Result<Cloned> {
         let (from, from_handle, from_offset) = source;
         let (to, to_handle, to_offset) = target;
-        if !only_tells {
+        if !matches!(when, CloneWhen::WouldBeEqual { .. }) {
             self.changeable(to)?;
         }
         let source = self.readable(from, from_handle)?;
@@ -400,10 +426,6 @@ impl Vfs {
         end_of(to_offset, len)?;
         let _source_pin = self.pin_unopened(from, source.as_ref())?;
         let _pin = self.pin_unopened(to, target.as_ref())?;
-        let when = match only_tells {
-            true => CloneWhen::WouldBeEqual { least },
-            false => CloneWhen::Equal { least },
-        };
         let range = CloneRange {
             from,
             from_offset,

@@ -1,5 +1,7 @@
 //! `persimmon dedup`: equal blocks of files are stored once.
 
+mod near;
+mod sketch;
 mod table;
 
 use std::ffi::OsString;
@@ -27,6 +29,7 @@ use crate::exit::{FAILED, FS_INTERRUPTED, FS_PARTIAL};
 use crate::live::{self, Target};
 use crate::output::{self, say};
 use crate::report::Info;
+use near::Near;
 use table::{Place, Table};
 
 const NAME: &str = "dedup";
@@ -62,6 +65,9 @@ pub struct DedupCommand {
     /// Change nothing, and tell what would become shared
     #[arg(long)]
     dry_run: bool,
+    /// Also compress what is much like what another file has with that as a dictionary. Reading it reads that too, and a clone of it is a copy
+    #[arg(long, conflicts_with = "dry_run")]
+    near: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -82,6 +88,8 @@ struct Outcome {
     shared_bytes: u64,
     /// Runs of blocks that they are in.
     runs: u64,
+    /// Bytes that near duplicates take less on the device; without `--near` nothing is looked for.
+    near_bytes: u64,
     /// Memory for hashes.
     memory_bytes: u64,
     /// Blocks for each one whose hash was remembered; 1: all were.
@@ -134,11 +142,24 @@ pub fn share(vfs: &Vfs, pair: &Pair) -> Copied<Equal> {
     let source = (Ino(pair.from), Handle::NONE, pair.from_offset);
     let target = (Ino(pair.to), Handle::NONE, pair.to_offset);
     let shared = vfs.share_equal(source, target, (pair.len, pair.least), pair.only_tells);
-    match shared.map_err(CopyError::from) {
-        Ok(cloned) => Ok(Equal {
-            bytes: cloned.bytes,
-            shared: cloned.shared,
-        }),
+    found(shared.map(|cloned| (cloned.bytes, cloned.shared)))
+}
+
+/// Packs blocks of a volume that are much like others. The pair may be of any files, as with [`share`].
+///
+/// # Errors
+/// When the volume is full, or takes no changes.
+pub fn pack_near(vfs: &Vfs, pair: &Pair) -> Copied<Equal> {
+    let source = (Ino(pair.from), Handle::NONE, pair.from_offset);
+    let target = (Ino(pair.to), Handle::NONE, pair.to_offset);
+    let packed = vfs.pack_near(source, target, pair.len);
+    found(packed.map(|cloned| (cloned.bytes, cloned.shared)))
+}
+
+/// What a call did; nothing where one of the files has an error of its own.
+fn found(done: persimmon::vfs::Result<(u64, u64)>) -> Copied<Equal> {
+    match done.map_err(CopyError::from) {
+        Ok((bytes, shared)) => Ok(Equal { bytes, shared }),
         Err(CopyError::One(_)) => Ok(Equal::NOTHING),
         Err(error) => Err(error),
     }
@@ -169,6 +190,15 @@ enum Door<'a> {
 }
 
 impl Door<'_> {
+    fn pack_near(&self, pair: &Pair) -> Copied<Equal> {
+        match self {
+            Door::Volume(filesystem) => pack_near(filesystem.vfs(), pair),
+            Door::Live(dir) => {
+                control::ask(dir, &Command::PackNear(*pair)).map_err(CopyError::ends)
+            }
+        }
+    }
+
     fn share(&self, pair: &Pair) -> Copied<Equal> {
         match self {
             Door::Volume(filesystem) => share(filesystem.vfs(), pair),
@@ -247,6 +277,7 @@ impl DedupCommand {
         let mut run = Run {
             door,
             table: Table::new(memory)?,
+            near: self.near.then(|| Near::new(memory)).transpose()?,
             stop: stop_on_signals()?,
             begin: Instant::now(),
             rate: self.rate.map(|rate| rate.max(1)),
@@ -265,7 +296,8 @@ impl DedupCommand {
         }
         let mut outcome = run.outcome;
         outcome.complete = went.is_ok();
-        outcome.memory_bytes = run.table.bytes();
+        let near = run.near.as_ref().map_or(0, Near::bytes);
+        outcome.memory_bytes = run.table.bytes() + near;
         outcome.sampling = run.table.sampling();
         outcome.seconds = run.begin.elapsed().as_secs_f64();
         Ok((went, outcome))
@@ -308,6 +340,10 @@ impl DedupCommand {
                 "; stopped before the end"
             }
         )?;
+        if self.near {
+            let spared = show_bytes(outcome.near_bytes);
+            say!("{spared} less for what is much like what another file has")?;
+        }
         let sampled = match outcome.sampling {
             1 => "each block".to_owned(),
             one => format!("one in {one} blocks"),
@@ -331,6 +367,7 @@ struct Level<N> {
 struct Run<'a> {
     door: Door<'a>,
     table: Table,
+    near: Option<Near>,
     stop: Arc<AtomicBool>,
     begin: Instant,
     rate: Option<u64>,
@@ -435,6 +472,10 @@ impl Run<'_> {
                 if size > 0 {
                     let mut content = tree.content(node, size)?;
                     self.file(identity.1, &mut *content, size)?;
+                    if let Some(near) = self.near.take() {
+                        let looked = self.near_file(near, identity.1, &mut *content, size);
+                        looked?;
+                    }
                 }
                 Ok(None)
             }
@@ -566,14 +607,30 @@ struct Window {
 impl Window {
     /// The block at `at`, as far as the file has it before `end`; none of what the file does not have any more.
     fn block(&mut self, content: &mut dyn Content, at: u64, end: u64) -> Copied<Option<&[u8]>> {
-        let want = (end - at).min(BLOCK as u64) as usize;
+        let len = (end - at).min(BLOCK as u64);
+        self.read(content, at, (len, end - at))
+    }
+
+    /// So many bytes from `at` on; none if the file does not have all of them any more.
+    fn bytes(&mut self, content: &mut dyn Content, at: u64, len: u64) -> Copied<Option<&[u8]>> {
+        self.read(content, at, (len, len))
+    }
+
+    /// The same, where up to `most` bytes are read at once.
+    fn read(
+        &mut self,
+        content: &mut dyn Content,
+        at: u64,
+        (len, most): (u64, u64),
+    ) -> Copied<Option<&[u8]>> {
+        let want = len as usize;
         let has = |window: &Window| {
             let from = usize::try_from(at.checked_sub(window.start)?).ok()?;
             (from + want <= window.bytes.len()).then_some(from)
         };
         if has(self).is_none() {
             self.start = at;
-            self.bytes.resize((end - at).min(PIECE as u64) as usize, 0);
+            self.bytes.resize(most.min(PIECE as u64) as usize, 0);
             let mut got = 0;
             while got < self.bytes.len() {
                 let rest = self.bytes.get_mut(got..).unwrap_or_default();

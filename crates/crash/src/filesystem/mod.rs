@@ -28,7 +28,7 @@ use persimmon_sync::host::Mutex;
 use persimmon_sync::thread::{self, ThreadId};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
-use crate::harness::{REPEATING, System};
+use crate::harness::{NEAR, REPEATING, System};
 use crate::stripes;
 use persimmon_sim::device::{SimConfig, SimDevice};
 
@@ -74,7 +74,12 @@ impl System for Filesystem {
     }
 
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Mounted, String> {
-        mount_volume(stripes::on(device, true)?, options(device.config()))
+        let config = device.config();
+        let mounted = mount_volume(stripes::on(device, true)?, options(config))?;
+        Ok(match packs_near(config.seed) {
+            true => mounted.packing_near(),
+            false => mounted,
+        })
     }
 
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
@@ -104,6 +109,11 @@ fn counts_owners(seed: u64) -> bool {
 /// Whether the volume of a seed deduplicates what is written: most of those whose content repeats.
 fn deduplicates(seed: u64) -> bool {
     REPEATING.contains(&run_of(seed)) && !seed.is_multiple_of(8)
+}
+
+/// Whether near duplicates are packed on the volume of a seed.
+fn packs_near(seed: u64) -> bool {
+    NEAR.contains(&run_of(seed))
 }
 
 fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32, quota: bool) -> Result<(), String> {

@@ -15,6 +15,10 @@ use crate::harness::{Refusal, Subject};
 use crate::model::{Observed, ObservedNode};
 use crate::workload::{Allocate, Durability, Op, Rename, Step, bytes_of};
 
+const BLOCK: u64 = 4096;
+/// What is packed at a time, behind where a copy began.
+const NEAR_BYTES: u64 = 256 << 10;
+
 /// A mounted volume, or what one client sees of it.
 pub struct Mounted {
     pub(super) vfs: Arc<Vfs>,
@@ -24,6 +28,24 @@ pub struct Mounted {
     slots: BTreeMap<u8, (Ino, Handle)>,
     options: Vec<&'static str>,
     recovery_paths: Vec<&'static str>,
+    /// What files may be near to, if what is written to them is packed as a near duplicate.
+    near: Option<Near>,
+}
+
+#[derive(Default)]
+struct Near {
+    /// What files were copied from last.
+    origins: BTreeMap<Ino, Origin>,
+    /// The file that was written to last.
+    last: Option<Ino>,
+}
+
+/// Where a file has what another one had.
+#[derive(Clone, Copy)]
+struct Origin {
+    from: Ino,
+    from_offset: u64,
+    to_offset: u64,
 }
 
 impl Subject for Mounted {
@@ -83,6 +105,15 @@ impl Mounted {
             slots: BTreeMap::new(),
             options,
             recovery_paths,
+            near: None,
+        }
+    }
+
+    /// From now on what is written is packed with what it is a copy of, and with the file that was written to before.
+    pub(super) fn packing_near(self) -> Mounted {
+        Mounted {
+            near: Some(Near::default()),
+            ..self
         }
     }
 
@@ -111,6 +142,7 @@ impl Mounted {
             slots: BTreeMap::new(),
             options: Vec::new(),
             recovery_paths: Vec::new(),
+            near: None,
         })
     }
 
@@ -141,7 +173,11 @@ impl Mounted {
 
     fn run(&mut self, op: &Op) -> Result<Option<u64>, Error> {
         match op {
-            Op::WriteOpen { .. } | Op::Write { .. } | Op::Copy { .. } => self.write_or_copy(op),
+            Op::WriteOpen { .. } | Op::Write { .. } | Op::Copy { .. } => {
+                let came = self.write_or_copy(op);
+                self.pack_near(op);
+                came
+            }
             _ => self.change(op).map(|()| None),
         }
     }
@@ -326,6 +362,47 @@ impl Mounted {
                 length,
             } => self.copy(from, to, *from_offset, *to_offset, *length),
             _ => Err(Error::Invalid("operation of the harness")),
+        }
+    }
+
+    /// Packs a file that was written to with what it may be near. Whether that is possible is nothing to those who use the files.
+    fn pack_near(&mut self, op: &Op) {
+        let ino = match op {
+            Op::Write { path, .. } | Op::Copy { to: path, .. } => self.resolve(path).ok(),
+            Op::WriteOpen { slot, .. } => self.slots.get(slot).map(|(ino, _)| *ino),
+            _ => None,
+        };
+        let source = match op {
+            Op::Copy { from, .. } => self.resolve(from).ok(),
+            _ => None,
+        };
+        let (Some(near), Some(ino)) = (&mut self.near, ino) else {
+            return;
+        };
+        if let Op::Copy {
+            from_offset,
+            to_offset,
+            ..
+        } = op
+        {
+            let origin = source.map(|from| Origin {
+                from,
+                from_offset: *from_offset,
+                to_offset: *to_offset,
+            });
+            near.origins.extend(origin.map(|origin| (ino, origin)));
+        }
+        let before = near.last.replace(ino).map(|from| Origin {
+            from,
+            from_offset: 0,
+            to_offset: 0,
+        });
+        let origin = near.origins.get(&ino).copied();
+        for origin in origin.into_iter().chain(before) {
+            let whole = |offset: u64| offset / BLOCK * BLOCK;
+            let source = (origin.from, Handle::NONE, whole(origin.from_offset));
+            let target = (ino, Handle::NONE, whole(origin.to_offset));
+            let _ = self.vfs.pack_near(source, target, NEAR_BYTES);
         }
     }
 

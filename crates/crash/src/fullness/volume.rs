@@ -58,6 +58,8 @@ pub(super) struct Subject {
     crashes: bool,
     /// What the tree holds fills it.
     pub(super) by_tree: Option<Sizes>,
+    /// Files are packed with others as dictionaries.
+    is_near: bool,
 }
 
 fn open(device: &Arc<SimDevice>, stripes: Option<Stripes>, options: &Options) -> Outcome<Vfs> {
@@ -110,9 +112,18 @@ const DEDUP_FROM: u64 = 400_000_000;
 /// Blocks that are written again and again.
 const REPEATED_BLOCKS: u64 = 1024;
 
+/// And those from here on of seeds so much smaller, but for near duplicates: even fewer contents are written, and files packed with others.
+const NEAR_FROM: u64 = 1_600_000_000;
+/// Bytes of a file that are packed at a time.
+const NEAR_BYTES: u64 = 4 << 20;
+/// Blocks that are written again and again then: half of what a frame has is in any other, or more.
+const NEAR_BLOCKS: u64 = 16;
+
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let is_near = seed >= NEAR_FROM;
+        let seed = seed % NEAR_FROM;
         let striped = seed >= STRIPED_FROM;
         let seed = seed % STRIPED_FROM;
         let repeats = seed >= DEDUP_FROM;
@@ -172,6 +183,7 @@ impl Subject {
             split: family == shape::Family::Split,
             crashes: matches!(family, shape::Family::Large | shape::Family::Few),
             by_tree,
+            is_near,
         })
     }
 
@@ -179,6 +191,20 @@ impl Subject {
     pub fn cycle(&mut self, report: &mut Report) -> Outcome<()> {
         let result = self.any_cycle(report);
         result.map_err(|what| format!("{what} ({})", self.told))
+    }
+
+    /// Packs what some file has with what another one has as a dictionary, where there is room for that.
+    fn pack_near(&mut self) -> Outcome<()> {
+        let count = self.twin.files.len();
+        for _ in 0..count.min(4) {
+            let mut any = || self.twin.files[self.rng.random_range(0..count)].ino;
+            let (source, target) = ((any(), Handle::NONE, 0), (any(), Handle::NONE, 0));
+            match self.vfs.pack_near(source, target, NEAR_BYTES) {
+                Ok(_) | Err(Error::NoSpace) => {}
+                Err(error) => return Err(format!("packing near duplicates: {error}")),
+            }
+        }
+        Ok(())
     }
 
     fn any_cycle(&mut self, report: &mut Report) -> Outcome<()> {
@@ -193,6 +219,9 @@ impl Subject {
             4 if !nearly_full => self.fill(u64::MAX, report)?,
             4..7 => self.empty(used.saturating_sub(step), report)?,
             _ => self.overwrite(step, report)?,
+        }
+        if self.is_near {
+            self.pack_near()?;
         }
         if self.rng.random_ratio(1, 8) {
             let room = self.room()?;
@@ -419,7 +448,9 @@ impl Subject {
             let new = (from..from + count).filter(|block| before(*block).takes_space());
             let new = new.count();
             let mut bytes = vec![0; count * BLOCK_SIZE];
-            if self.options.dedup != Dedup::None {
+            if self.is_near {
+                self.next_pattern = REPEATING_FROM + self.rng.random_range(0..NEAR_BLOCKS);
+            } else if self.options.dedup != Dedup::None {
                 self.next_pattern = REPEATING_FROM + self.rng.random_range(0..REPEATED_BLOCKS);
             }
             fill(&mut bytes, self.next_pattern);

@@ -113,6 +113,8 @@ const SNAPSHOTS_FROM: u64 = 200_000_000;
 const SHIFTS_FROM: u64 = 300_000_000;
 /// Of these seeds writes repeat what was written before, most of them to volumes that deduplicate. Those below 1,000,000,000 have quota too.
 pub(crate) const REPEATING: Range<u64> = 900_000_000..2_000_000_000;
+/// Of these seeds writes repeat what was written before, too, and what is written is packed with other files as a dictionary.
+pub(crate) const NEAR: Range<u64> = 3_000_000_000..4_000_000_000;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
@@ -475,7 +477,7 @@ impl Plan {
             .clones(matches!(self.origin, Origin::Seed(number) if number >= CLONES_FROM))
             .snapshots(matches!(self.origin, Origin::Seed(number) if number >= SNAPSHOTS_FROM))
             .shifts(matches!(self.origin, Origin::Seed(number) if number >= SHIFTS_FROM))
-            .repeats(matches!(self.origin, Origin::Seed(number) if REPEATING.contains(&number)))
+            .repeats(matches!(self.origin, Origin::Seed(number) if REPEATING.contains(&number) || NEAR.contains(&number)))
     }
 
     /// The plan of a short sequence: a crash at every command that shorter sequences have not had.

@@ -13,6 +13,7 @@ use crate::meta::extents::{self, MappedExtent};
 use crate::meta::{Meta, Transaction, deltas};
 use crate::placement::{Compressed, Exchange, Places, Placing, packed_runs};
 use crate::statistics::add;
+use crate::store::Store;
 use crate::zones::{Life, MovedFrom, Placed, Run, Stream};
 
 /// Garbage that is read along, where that makes two reads one: a command costs a drive about as much as
@@ -182,7 +183,7 @@ impl Cleaner {
                 let LiveExtent { ino, block, .. } = loaded.extent;
                 tracing::error!(%ino, block, blocks = loaded.extent.blocks(), "valid blocks are damaged; they are moved as they are");
             }
-            moving.add(loaded, life, blocks_max);
+            moving.add(loaded, life, blocks_max, &self.store);
         }
         let Moving { mut runs, frames } = moving;
         runs.extend(packed_runs(&frames, life, run_blocks_max));
@@ -228,7 +229,7 @@ struct Moving {
 }
 
 impl Moving {
-    fn add(&mut self, loaded: &Loaded, life: Life, blocks_max: (usize, usize)) {
+    fn add(&mut self, loaded: &Loaded, life: Life, blocks_max: (usize, usize), store: &Store) {
         let LiveExtent {
             ino, block, frame, ..
         } = &loaded.extent;
@@ -242,7 +243,9 @@ impl Moving {
                 life,
                 from: Some(MovedFrom::Frame(*addr)),
             }),
-            Extent::Packed(packed) => self.add_packed(loaded, packed, life, blocks_max),
+            Extent::Packed(packed) => {
+                self.add_packed(loaded, packed, life, blocks_max, store);
+            }
             Extent::Inline(_)
             | Extent::Reserved { .. }
             | Extent::Compressed(_)
@@ -258,6 +261,7 @@ impl Moving {
         packed: &Packed,
         life: Life,
         (frame_blocks_max, run_blocks_max): (usize, usize),
+        store: &Store,
     ) {
         let LiveExtent {
             ino, block, parts, ..
@@ -273,7 +277,8 @@ impl Moving {
         let content = if is_counted_whole && fits || !loaded.is_sound {
             None
         } else {
-            packed.frame.decompress(bytes)
+            let dictionary = store.dictionary_of(packed).ok();
+            dictionary.and_then(|dictionary| packed.frame.decompress(bytes, &dictionary))
         };
         let Some(content) = content else {
             if !fits {

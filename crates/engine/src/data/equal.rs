@@ -16,7 +16,7 @@ use crate::meta::{Intent, View, deltas, sharing};
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// Bytes of both files that one call compares at most: writers wait meanwhile.
-const CALL_BYTES_MAX: u64 = 16 << 20;
+pub(super) const CALL_BYTES_MAX: u64 = 16 << 20;
 /// Bytes that are read at a time, from both files.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 

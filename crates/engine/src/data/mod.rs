@@ -20,6 +20,7 @@ mod equal;
 mod files;
 mod growth;
 mod journal_inline;
+mod near;
 mod quota;
 mod read;
 mod read_cache;

@@ -6,6 +6,7 @@ use persimmon_device::BLOCK_SIZE;
 use persimmon_format::extent::Extent;
 use persimmon_format::packed;
 use persimmon_format::{Addr, Ino, checksum};
+use persimmon_sync::Arc;
 
 use super::FileData;
 use super::read_cache::{ALL_BLOCKS, Cached, FileState, StoredAt};
@@ -242,7 +243,11 @@ impl FileData {
         let Ok(()) = self.fetch_planned(&plan, |used, fetched| {
             let range = &mut wanted[used.owner];
             let delivered = fetched.is_ok_and(|data| {
-                deliver(ino, caches, used, data, range.offset, range.buf).is_ok()
+                let delivered = self.dictionary_for(ino, used).and_then(|dictionary| {
+                    let to = (range.offset, &mut *range.buf);
+                    deliver(ino, caches, used, (data, &dictionary), to)
+                });
+                delivered.is_ok()
             });
             range.failed |= !delivered;
             Ok::<_, Infallible>(())
@@ -400,14 +405,32 @@ impl FileData {
                 Some(error) => self.lost_data(error, ino, block, addr),
                 None => Error::DataDamaged { ino, block, addr },
             })?;
-            match deliver(ino, plan.caches, used, data, offset, buf) {
+            let dictionary = self.dictionary_for(ino, used)?;
+            match deliver(ino, plan.caches, used, (data, &dictionary), (offset, buf)) {
                 Err(error @ Error::DataDamaged { .. }) => {
                     let mended = used.source.mended(&self.store.media, data).ok_or(error)?;
                     tracing::warn!(%ino, block, %addr, "data is damaged, what it is otherwise known to be is used");
-                    deliver(ino, plan.caches, used, &mended, offset, buf)
+                    deliver(ino, plan.caches, used, (&mended, &dictionary), (offset, buf))
                 }
                 delivered => delivered,
             }
+        })
+    }
+
+    /// What has to be known beside a place to use it. It is looked up when the extents were: if it is gone, the file has been changed
+    /// since, and is looked at again.
+    fn dictionary_for(&self, ino: Ino, used: &Use<'_>) -> Result<Arc<[u8]>> {
+        let Source::Packed(Part { packed, .. }) = used.source else {
+            return Ok(Arc::default());
+        };
+        let dictionary = self.store.dictionary_of(packed);
+        dictionary.map_err(|error| match error {
+            Error::ItemDamaged { .. } => {
+                let (block, addr) = (used.block, packed.addr);
+                tracing::debug!(%ino, block, %addr, %error, "no dictionary");
+                Error::DataDamaged { ino, block, addr }
+            }
+            error => error,
         })
     }
 

@@ -166,20 +166,19 @@ impl<'p> Plan<'p> {
     }
 }
 
-/// Verifies what was read, and copies it to where a reader wants it.
+/// Verifies what was read, by the dictionary of a compressed frame that has one, and copies it to where a reader wants it.
 pub(super) fn deliver(
     ino: Ino,
     caches: Caches<'_>,
     used: &Use<'_>,
-    data: &[u8],
-    offset: u64,
-    buf: &mut [u8],
+    (data, dictionary): (&[u8], &[u8]),
+    (offset, buf): (u64, &mut [u8]),
 ) -> Result<()> {
     let damaged = |block: u64, addr: Addr| Error::DataDamaged { ino, block, addr };
     match &used.source {
         Source::Packed(part) => {
             let packed = part.packed;
-            let whole = packed.frame_content(data);
+            let whole = packed.frame_content(data, dictionary);
             let content = whole.as_deref().and_then(|whole| packed.of_frame(whole));
             let content = content.ok_or_else(|| damaged(used.block, packed.addr))?;
             let (from, to) = part.wanted;

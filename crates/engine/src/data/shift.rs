@@ -345,12 +345,13 @@ impl FileData {
         start: u64,
         mapped: &MappedExtent,
     ) -> Result<Moved> {
-        if let Extent::Packed(packed) = &mapped.extent
-            && packed
-                .frame_at(mapped.block)
-                .is_none_or(|(first, _)| first < start)
-        {
-            return Ok(Moved::Written);
+        if let Extent::Packed(packed) = &mapped.extent {
+            let frame = packed.frame_at(mapped.block);
+            let is_cut = frame.is_none_or(|(first, _)| first < start);
+            // Between being taken out and put where it belongs, nothing would name its dictionary.
+            if is_cut || packed.dictionary().is_some() {
+                return Ok(Moved::Written);
+            }
         }
         let is_own = scope.owns(mapped.version);
         Ok(match &mapped.extent {

@@ -156,7 +156,8 @@ impl FileData {
         match &range.extent {
             _ if range.is_base => {}
             None => return Ok(piece(left, StoredContent::Hole)),
-            Some(Extent::Packed(packed)) => {
+            // Who receives it has no dictionary.
+            Some(Extent::Packed(packed)) if packed.dictionary().is_none() => {
                 if let Some(bytes) = self.frame_bytes(packed) {
                     let content = StoredContent::Frame {
                         frame: packed.frame,

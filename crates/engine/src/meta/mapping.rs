@@ -91,17 +91,58 @@ fn ensure_at(meta: &Meta, at: &At, from: u64, to: u64) -> Result<()> {
 
 /// What taking an extent out needs beside it.
 fn ensure_content(meta: &Meta, at: &At, mapped: &MappedExtent) -> Result<()> {
-    match &mapped.extent {
-        Extent::Packed(packed) => {
-            parts_of(meta, at.ino, mapped.version, mapped.block, packed).map(drop)
+    if let Extent::Packed(packed) = &mapped.extent {
+        parts_of(meta, at.ino, mapped.version, mapped.block, packed)?;
+    }
+    match named_by(at.ino, &mapped.extent) {
+        Some((from, to)) => {
+            references::ensure(meta, from, to)?;
+            ensure(meta, SHARED, from, to)
         }
-        // The store shares nothing itself.
-        Extent::Shared { at: place, blocks } if at.ino != SHARED => {
-            let end = place + u64::from(*blocks);
-            references::ensure(meta, *place, end)?;
-            ensure(meta, SHARED, *place, end)
+        None => Ok(()),
+    }
+}
+
+/// Blocks of the store that an extent of an inode names. The store names nothing itself: what says so there is damage, and a chain of it
+/// would have no end.
+fn named_by(ino: Ino, extent: &Extent) -> Option<(u64, u64)> {
+    extent.names().filter(|_| ino != SHARED)
+}
+
+/// Blocks of the store that are named by extents less, and by extents more. Their counts change when all extents have: what is named by
+/// both stays as it is, so a frame that moves keeps its dictionary.
+#[derive(Default)]
+struct Renamed {
+    less: Vec<(u64, u64)>,
+    more: Vec<(u64, u64)>,
+}
+
+impl Renamed {
+    /// An extent goes, of whose frame there are `beside` other blocks.
+    fn drop(&mut self, ino: Ino, extent: &Extent, beside: u64) {
+        self.less
+            .extend(named_by(ino, extent).filter(|_| beside == 0));
+    }
+
+    /// The same of one that comes. What it shares is counted by who shares it.
+    fn add(&mut self, ino: Ino, extent: &Extent, beside: u64) {
+        let is_first = beside == 0 && !matches!(extent, Extent::Shared { .. });
+        self.more.extend(named_by(ino, extent).filter(|_| is_first));
+    }
+
+    fn count(mut self, meta: &mut Meta, zones: &Zones) -> Result<()> {
+        for range in self.more {
+            match self.less.iter().position(|gone| *gone == range) {
+                Some(same) => drop(self.less.swap_remove(same)),
+                None => references::add(meta, range.0, range.1)?,
+            }
         }
-        _ => Ok(()),
+        for (from, to) in self.less {
+            for (from, to) in references::drop(meta, from, to)? {
+                punch(meta, zones, SHARED, from, to)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -123,6 +164,9 @@ pub(crate) fn ensure_map_exactly(
 
 fn ensure_map_at(meta: &Meta, at: &At, block: u64, extent: &Extent) -> Result<()> {
     ensure_at(meta, at, block, block + extent.blocks())?;
+    if let Some((from, to)) = named_by(at.ino, extent) {
+        references::ensure(meta, from, to)?;
+    }
     beside(meta, at.ino, at.scope.number, block, extent).map(drop)
 }
 
@@ -174,7 +218,7 @@ pub(crate) fn put_shared(
     shared: &Extent,
 ) -> Result<i64> {
     let at = meta.versions.at(ino)?;
-    put_pieces(meta, zones, &at, block, shared)
+    put_pieces(meta, zones, &at, block, shared, &mut Renamed::default())
 }
 
 /// Counts an extent that is taken out of the tree.
@@ -219,6 +263,19 @@ pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64
 }
 
 fn punch_at(meta: &mut Meta, zones: &Zones, at: &At, from: u64, to: u64) -> Result<i64> {
+    let mut renamed = Renamed::default();
+    let sectors = take_out(meta, zones, at, (from, to), &mut renamed)?;
+    renamed.count(meta, zones)?;
+    Ok(sectors)
+}
+
+fn take_out(
+    meta: &mut Meta,
+    zones: &Zones,
+    at: &At,
+    (from, to): (u64, u64),
+    renamed: &mut Renamed,
+) -> Result<i64> {
     let ino = at.ino;
     // Of an inode that is gone nothing below has to be hidden.
     let is_there = at.scope.has_parent && meta.is_there(at)?;
@@ -261,14 +318,7 @@ fn punch_at(meta: &mut Meta, zones: &Zones, at: &At, from: u64, to: u64) -> Resu
             }
             let beside = beside(meta, ino, *version, cut_from, &gone)?;
             count_out(meta, zones, cut_from, &gone, beside);
-            // The store shares nothing itself: what says so there is damage, and a chain of it would have no end.
-            if let Extent::Shared { at, blocks } = gone
-                && ino != SHARED
-            {
-                for (from, to) in references::drop(meta, at, at + u64::from(blocks))? {
-                    punch(meta, zones, SHARED, from, to)?;
-                }
-            }
+            renamed.drop(ino, &gone, beside);
         }
         if is_there && group.hides(&at.scope) {
             let hole = Extent::Hole {
@@ -342,15 +392,26 @@ pub(crate) fn remove_exactly(
 }
 
 fn map_at(meta: &mut Meta, zones: &Zones, at: &At, block: u64, extent: &Extent) -> Result<i64> {
-    let freed = punch_at(meta, zones, at, block, block + extent.blocks())?;
-    Ok(put_pieces(meta, zones, at, block, extent)? - freed)
+    let mut renamed = Renamed::default();
+    let end = block + extent.blocks();
+    let freed = take_out(meta, zones, at, (block, end), &mut renamed)?;
+    let taken = put_pieces(meta, zones, at, block, extent, &mut renamed)?;
+    renamed.count(meta, zones)?;
+    Ok(taken - freed)
 }
 
 /// Puts an extent where the file was punched, cut where extents of other versions begin and end. Returns by how many sectors the file grew.
-fn put_pieces(meta: &mut Meta, zones: &Zones, at: &At, block: u64, extent: &Extent) -> Result<i64> {
+fn put_pieces(
+    meta: &mut Meta,
+    zones: &Zones,
+    at: &At,
+    block: u64,
+    extent: &Extent,
+    renamed: &mut Renamed,
+) -> Result<i64> {
     let end = block + extent.blocks();
     if meta.versions.is_plain() {
-        return put_piece(meta, zones, at, block, extent, true);
+        return put_piece(meta, zones, at, (block, extent), true, renamed);
     }
     for group in groups(meta, at.ino, block, end)? {
         cut(
@@ -365,15 +426,15 @@ fn put_pieces(meta: &mut Meta, zones: &Zones, at: &At, block: u64, extent: &Exte
     for group in groups(meta, at.ino, block, end)? {
         if group.block > done {
             let piece = extent.part(done - block, group.block - done);
-            sectors += put_piece(meta, zones, at, done, &piece, true)?;
+            sectors += put_piece(meta, zones, at, (done, &piece), true, renamed)?;
         }
         let piece = extent.part(group.block - block, group.blocks);
-        sectors += put_piece(meta, zones, at, group.block, &piece, false)?;
+        sectors += put_piece(meta, zones, at, (group.block, &piece), false, renamed)?;
         done = group.end();
     }
     if done < end {
         let piece = extent.part(done - block, end - done);
-        sectors += put_piece(meta, zones, at, done, &piece, true)?;
+        sectors += put_piece(meta, zones, at, (done, &piece), true, renamed)?;
     }
     Ok(sectors)
 }
@@ -382,14 +443,15 @@ fn put_piece(
     meta: &mut Meta,
     zones: &Zones,
     at: &At,
-    block: u64,
-    extent: &Extent,
+    (block, extent): (u64, &Extent),
     is_alone: bool,
+    renamed: &mut Renamed,
 ) -> Result<i64> {
     let number = at.scope.number;
     let owned = beside(meta, at.ino, number, block, extent)?;
     let shown = shown_beside(meta, at, block, extent)?;
     count_in(meta, zones, block, extent, owned);
+    renamed.add(at.ino, extent, owned);
     if let Extent::Compressed(bytes) = extent {
         meta.journal_inline
             .add((at.ino, block, number), bytes.len());

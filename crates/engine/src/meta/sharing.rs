@@ -28,7 +28,8 @@ fn place_of(share: &Share, block: u64) -> Result<u64> {
 pub(crate) fn may_be_shared(extent: &Extent) -> bool {
     match extent {
         Extent::Frame { .. } | Extent::Shared { .. } => true,
-        Extent::Packed(packed) => !packed.is_short(),
+        // Nor may what has a dictionary: so what is one, which is there, has none.
+        Extent::Packed(packed) => !packed.is_short() && packed.dictionary().is_none(),
         Extent::Inline(_)
         | Extent::Compressed(_)
         | Extent::Reserved { .. }
@@ -42,7 +43,7 @@ pub(crate) fn may_move(meta: &Meta, ino: Ino, mapped: &MappedExtent) -> Result<b
     let Extent::Packed(packed) = &mapped.extent else {
         return Ok(may_be_shared(&mapped.extent));
     };
-    if packed.is_short() {
+    if !may_be_shared(&mapped.extent) {
         return Ok(false);
     }
     if meta.versions.is_plain() {
@@ -65,8 +66,7 @@ pub(crate) fn may_move(meta: &Meta, ino: Ino, mapped: &MappedExtent) -> Result<b
 pub(crate) fn end_of(key: &Key, extent: &Extent) -> u64 {
     match extent {
         extent if key.ino == SHARED => key.item.saturating_add(extent.blocks()),
-        Extent::Shared { at, blocks } => at.saturating_add((*blocks).into()),
-        _ => 0,
+        extent => extent.names().map_or(0, |(_, end)| end),
     }
 }
 
@@ -104,7 +104,7 @@ fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
                     extent: mapped.extent.part(start - mapped.block, end - start),
                 });
             }
-            Extent::Packed(packed) => {
+            Extent::Packed(packed) if may_be_shared(&mapped.extent) => {
                 let ino = share.from.plain();
                 moved.extend(extents::parts_of(
                     meta,
@@ -114,7 +114,8 @@ fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
                     packed,
                 )?);
             }
-            Extent::Inline(_)
+            Extent::Packed(_)
+            | Extent::Inline(_)
             | Extent::Reserved { .. }
             | Extent::Compressed(_)
             | Extent::Hole { .. } => {

@@ -1,6 +1,6 @@
 //! What a volume takes, by its features.
 
-use persimmon_format::zone_header::{DELTAS, FRAMES, SHARED_BLOCKS, SNAPSHOTS};
+use persimmon_format::zone_header::{DELTAS, DICTIONARIES, FRAMES, SHARED_BLOCKS, SNAPSHOTS};
 use persimmon_format::{extent, packed};
 
 use super::Store;
@@ -30,6 +30,11 @@ impl Store {
     /// Whether blocks may be stored as differences to what was stored before.
     pub(crate) fn has_deltas(&self) -> bool {
         self.identity.incompatible & DELTAS != 0
+    }
+
+    /// Whether compressed frames may have dictionaries.
+    pub(crate) fn has_dictionaries(&self) -> bool {
+        self.identity.incompatible & DICTIONARIES != 0
     }
 
     /// Blocks of the longest run: it goes to the device in one append.

@@ -14,6 +14,7 @@ use persimmon_format::{Ino, Lsn, SubvolumeId, VolumeKey};
 
 mod activity;
 mod change_counts;
+mod dictionary;
 mod frames;
 mod on_device;
 mod page_faults;
@@ -36,6 +37,7 @@ use crate::zones::locked::must_hold_none;
 
 pub use activity::{Activity, Sleeper};
 pub(crate) use change_counts::{ChangeCounts, Changes};
+use dictionary::Dictionaries;
 pub(crate) use on_device::{OnDevice, changed_properties};
 pub(crate) use page_faults::PageFaults;
 pub use standing::Standing;
@@ -58,6 +60,7 @@ pub(crate) struct Store {
     pub(crate) zones: Zones,
     pub(crate) log: Log,
     pub(crate) changes: ChangeCounts,
+    dictionaries: Dictionaries,
     on_device: Mutex<OnDevice>,
     pub(crate) activity: Activity,
     /// Something was changed since the last whole checkpoint's cut that no record tells of.
@@ -125,6 +128,7 @@ impl Store {
             looks_that_pin_pages: AtomicUsize::new(0),
             zones: parts.zones,
             changes: ChangeCounts::default(),
+            dictionaries: Dictionaries::default(),
             on_device: Mutex::watched(parts.on_device, &alarm),
             activity: Activity::default(),
             unlogged: AtomicBool::new(false),

@@ -1,9 +1,11 @@
 //! Files of compressible content on a volume, and whether everything is counted as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use persimmon_engine::{CloneRange, CloneWhen, Deltas, Options, Progress, Seek, Task, Volume};
+use persimmon_engine::{
+    CloneRange, CloneWhen, Cloned, Deltas, Options, Progress, Seek, Task, Volume,
+};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{FrameTally, PackUnits};
@@ -114,6 +116,7 @@ pub fn check_stored(volume: &Volume) -> BTreeMap<Ino, u64> {
         }
     }
     let mut tally = FrameTally::default();
+    let mut frames = HashSet::new();
     let mut zones: BTreeMap<ZoneId, PackUnits> = BTreeMap::new();
     let mut sectors: BTreeMap<Ino, u64> = BTreeMap::new();
     let mut named: BTreeMap<u64, u32> = BTreeMap::new();
@@ -133,6 +136,15 @@ pub fn check_stored(volume: &Volume) -> BTreeMap<Ino, u64> {
         let (ino, block) = (key.ino, key.item);
         let (units, share) = match &extent {
             Extent::Packed(packed) => {
+                let dictionary = packed.dictionary();
+                if let Some(dictionary) = dictionary
+                    && frames.insert((key.version, packed.whole()))
+                {
+                    assert_ne!(ino, SHARED);
+                    for block in dictionary.at..dictionary.end() {
+                        *named.entry(block).or_default() += 1;
+                    }
+                }
                 let stored = tally.add(ino, block, packed);
                 (stored.units, stored.sectors)
             }
@@ -171,16 +183,32 @@ pub fn check_stored(volume: &Volume) -> BTreeMap<Ino, u64> {
     sectors
 }
 
-pub fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> usize {
+/// What a range of one file and another one are to have in common.
+pub fn with(
+    volume: &Volume,
+    from: (Ino, usize),
+    to: (Ino, usize),
+    len: usize,
+    when: CloneWhen,
+) -> Cloned {
     let range = CloneRange {
         from: from.0,
         from_offset: from.1 as u64,
         to: to.0,
         to_offset: to.1 as u64,
         len: len as u64,
-        when: CloneWhen::Always,
+        when,
     };
-    volume.clone_range(&range, NOW).unwrap().bytes as usize
+    volume.clone_range(&range, NOW).unwrap()
+}
+
+pub fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> usize {
+    with(volume, from, to, len, CloneWhen::Always).bytes as usize
+}
+
+/// Packs what of one file is much like what another has. Returns how many bytes that takes less.
+pub fn near(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> u64 {
+    with(volume, from, to, len, CloneWhen::Near).shared
 }
 
 /// Files that are changed at random, and what they should hold.
@@ -192,6 +220,10 @@ struct Twin {
     clones: bool,
     /// Bytes that were.
     cloned: usize,
+    /// Whether they are made near duplicates of others too.
+    near: bool,
+    /// Bytes that those took less.
+    spared: u64,
     /// So many contents are written again and again, if any are.
     contents: Option<u64>,
 }
@@ -202,6 +234,9 @@ impl Twin {
         if self.rng.random_range(0..4) == 0 {
             let (ino, content) = &mut self.files[at];
             return edit(volume, &mut self.rng, *ino, content);
+        }
+        if self.near && self.rng.random_range(0..4) == 0 {
+            return self.near_into(volume, at);
         }
         if self.clones && self.rng.random_range(0..4) == 0 {
             return self.clone_into(volume, at);
@@ -288,6 +323,34 @@ impl Twin {
         }
     }
 
+    /// Writes what another file has with a few changes, and has it packed as such.
+    fn near_into(&mut self, volume: &Volume, at: usize) {
+        let other = self.rng.random_range(0..self.files.len());
+        let (source, content) = self.files[other].clone();
+        let blocks = content.len().div_ceil(BLOCK);
+        if other == at || blocks == 0 {
+            return;
+        }
+        let from = self.rng.random_range(0..blocks) * BLOCK;
+        let len = (BLOCK * self.rng.random_range(1..60)).min(content.len() - from);
+        let place = match self.rng.random() {
+            true => from,
+            false => self.rng.random_range(0..100) * BLOCK,
+        };
+        let mut bytes = content[from..from + len].to_vec();
+        for _ in 0..self.rng.random_range(0..6) {
+            let at = self.rng.random_range(0..len);
+            bytes[at] ^= self.rng.random::<u8>();
+        }
+        let (ino, content) = &mut self.files[at];
+        if self.rng.random_range(0..8) > 0 {
+            content.resize(content.len().max(place + len), 0);
+            content[place..place + len].copy_from_slice(&bytes);
+            write(volume, *ino, place, &bytes);
+        }
+        self.spared += near(volume, (source, from), (*ino, place), len);
+    }
+
     fn check(&self, volume: &Volume) {
         for (ino, content) in &self.files {
             let found = read(volume, *ino, 0, content.len() + 1);
@@ -328,6 +391,21 @@ pub fn change_at_random(seed: u64, compression: Compression, clones: bool) -> us
 
 /// The same with options, and with so many contents that are written again and again. Returns too how many blocks were deduplicated.
 pub fn change_as(seed: u64, options: Options, clones: bool, contents: Option<u64>) -> (usize, u64) {
+    let (twin, deduplicated) = change(seed, options, (clones, false), contents);
+    (twin.cloned, deduplicated)
+}
+
+/// The same with near duplicates. Returns how many bytes those took less.
+pub fn change_near(seed: u64, options: Options) -> u64 {
+    change(seed, options, (true, true), None).0.spared
+}
+
+fn change(
+    seed: u64,
+    options: Options,
+    (clones, near): (bool, bool),
+    contents: Option<u64>,
+) -> (Twin, u64) {
     let shapes = [
         SimConfig::new(60, 128).capacity(120),
         SimConfig::new(40, 512),
@@ -345,6 +423,8 @@ pub fn change_as(seed: u64, options: Options, clones: bool, contents: Option<u64
         files,
         clones,
         cloned: 0,
+        near,
+        spared: 0,
         contents,
     };
     let mut deduplicated = 0;
@@ -366,5 +446,5 @@ pub fn change_as(seed: u64, options: Options, clones: bool, contents: Option<u64
         twin.check(&volume);
         check_counts(&volume);
     }
-    (twin.cloned, deduplicated)
+    (twin, deduplicated)
 }

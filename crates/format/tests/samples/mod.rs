@@ -4,6 +4,7 @@
 
 use persimmon_format::compression::Codec;
 use persimmon_format::device_label::{DeviceKind, DeviceLabel, DeviceZones, Grown, ZoneRun};
+use persimmon_format::dictionary::Dictionary;
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::gate::Features;
@@ -311,6 +312,23 @@ pub fn frame_entry() -> PackedEntry {
     }
 }
 
+pub fn dictionary_entry() -> PackedEntry {
+    PackedEntry {
+        unit: 0x90,
+        frame: CompressedFrame {
+            codec: Codec::ZstdAfter(Dictionary {
+                at: 70_001,
+                blocks: 0x1f,
+            }),
+            blocks: 0x10,
+            len: 0x0abd,
+            crc: 0x3132_3334,
+        },
+        file_block: 70_035,
+        ..frame_entry()
+    }
+}
+
 pub fn summary() -> Vec<u8> {
     let mut builder = SummaryBuilder::default();
     for entry in summary_entries() {
@@ -318,6 +336,7 @@ pub fn summary() -> Vec<u8> {
     }
     builder.push_packed(&packed_entry());
     builder.push_packed(&frame_entry());
+    builder.push_packed(&dictionary_entry());
     let mut block = vec![0; BLOCK_SIZE];
     builder.finish_into(&mut block, &key(), ZONE_SEQUENCE, SUMMARY_PLACE, 7);
     block
@@ -352,7 +371,7 @@ pub fn inode() -> Inode {
     }
 }
 
-pub fn extents() -> [Extent; 7] {
+pub fn extents() -> [Extent; 8] {
     [
         Extent::Frame {
             addr: addr(2, 3),
@@ -391,6 +410,21 @@ pub fn extents() -> [Extent; 7] {
             at: 0x0102_0304_0506,
             blocks: 0x0100,
         },
+        Extent::Packed(Packed {
+            addr: addr(2, 3),
+            unit: 0xfe,
+            frame: CompressedFrame {
+                codec: Codec::ZstdAfter(Dictionary {
+                    at: 0x0002_0304_0506_0708,
+                    blocks: 0x1f,
+                }),
+                blocks: 0x20,
+                len: 0x0abc,
+                crc: 0x0102_0304,
+            },
+            skip: 3,
+            blocks: 4,
+        }),
     ]
 }
 
@@ -404,7 +438,7 @@ pub fn references() -> (Key, References) {
 
 pub fn ops() -> Vec<Op> {
     let [first, second, _] = keys();
-    let [frame, inline, _, compressed, _, packed, _] = extents();
+    let [frame, inline, _, compressed, _, packed, ..] = extents();
     vec![
         Op::Put {
             key: first,

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use persimmon_device::{Command, ZonedDevice};
 use persimmon_format::compression::Codec;
+use persimmon_format::dictionary::{DICTIONARY_BLOCKS_MAX, Dictionary};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{BODY_LEN, Body, LogState};
@@ -253,7 +254,14 @@ fn packed_extent(sample: &Sample, input: &mut Input<'_>) -> Packed {
         frame.blocks = 1 + input.below(packed::COMPRESSED_BLOCKS_MAX) as u8;
         frame.len = 1 + input.below(usize::from(frame.blocks) * BLOCK_SIZE - 1) as u32;
         if input.flag() {
-            frame.codec = *input.pick(&[Codec::Lz4, Codec::Zstd]);
+            frame.codec = match input.below(3) {
+                0 => Codec::Lz4,
+                1 => Codec::Zstd,
+                _ => Codec::ZstdAfter(Dictionary {
+                    at: 256 + input.below(1024) as u64,
+                    blocks: 1 + input.below(DICTIONARY_BLOCKS_MAX) as u8,
+                }),
+            };
             frame.crc = input.u32();
             whole.addr = data_addr(sample, input);
             whole.unit = input.u8();

@@ -1,6 +1,7 @@
 //! Decoders of single structures. What decodes is encoded and decoded again, and must be the same.
 
 use persimmon_format::compression::{Codec, Compression};
+use persimmon_format::dictionary::Dictionary;
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, HEADER_LEN, Kind};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
@@ -197,7 +198,8 @@ pub fn value(bytes: &[u8]) {
             let whole = packed.stored(blocks as u64);
             assert_eq!(whole.units, packed.frame.pack_units());
             assert!(packed.stored(packed.blocks.into()).units <= whole.units);
-            let _ = packed.content(bytes);
+            let named = packed.dictionary().map_or(0, |named| named.bytes());
+            let _ = packed.content(bytes, &vec![0; named]);
         }
         _ => {}
     }
@@ -213,9 +215,12 @@ pub fn value(bytes: &[u8]) {
 /// The bytes of a frame: its first byte chooses how it was compressed, and how many blocks it gives.
 fn decompress(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let codec = *input.pick(&[Codec::Lz4, Codec::Zstd]);
+    let dictionary = Dictionary { at: 256, blocks: 2 };
+    let codecs = [Codec::Lz4, Codec::Zstd, Codec::ZstdAfter(dictionary)];
+    let codec = *input.pick(&codecs);
     let blocks = 1 + input.below(packed::COMPRESSED_BLOCKS_MAX);
-    if let Some(content) = codec.decompress(input.rest(), blocks) {
+    let named = vec![b'd'; codec.dictionary().map_or(0, |named| named.bytes())];
+    if let Some(content) = codec.decompress(input.rest(), blocks, &named) {
         assert_eq!(content.len(), blocks * BLOCK_SIZE);
     }
 }

@@ -58,8 +58,7 @@ impl Usage {
                 }
                 let end = match extent {
                     extent if key.ino == SHARED => key.item.saturating_add(extent.blocks()),
-                    Extent::Shared { at, blocks } => at.saturating_add(blocks.into()),
-                    _ => 0,
+                    extent => extent.names().map_or(0, |(_, end)| end),
                 };
                 self.shared_end = self.shared_end.max(end);
             }

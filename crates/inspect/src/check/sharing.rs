@@ -8,13 +8,14 @@ use std::ops::ControlFlow;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::references::References;
+use persimmon_format::zone_header::DICTIONARIES;
 use persimmon_format::{Addr, Key, KeyKind, ZoneId};
 
 use super::files::{Context, item};
 use super::repair::Plan;
 use crate::finding::{
-    DATA, Findings, ITEM_VALUE, SHARED_COUNT, SHARED_COUNT_OVERLAP, SHARED_EXTENT, SHARED_MISSING,
-    SHARED_UNNAMED,
+    DATA, DICTIONARY_MISSING, DICTIONARY_NESTED, Findings, ITEM_VALUE, SHARED_COUNT,
+    SHARED_COUNT_OVERLAP, SHARED_EXTENT, SHARED_MISSING, SHARED_UNNAMED,
 };
 use crate::shared::present_parts;
 use crate::state::State;
@@ -55,6 +56,10 @@ impl Sharing {
         match self.stored.last_mut() {
             Some((_, last)) if *last >= block => *last = end.max(*last),
             _ => self.stored.push((block, end)),
+        }
+        if extent.names().is_some() && matches!(extent, Extent::Packed(_)) {
+            let place = format!("inode {SHARED}, block {block}");
+            findings.add(&DICTIONARY_NESTED, place, "");
         }
         let what = match extent {
             Extent::Frame { .. } | Extent::Packed(_) => return,
@@ -347,6 +352,40 @@ impl Context<'_, '_> {
             let place = format!("inode {ino}, block {}", in_file(at.max(*from)));
             let detail = format!("the one at {addr}, which is shared");
             self.findings.add(&DATA, place, detail);
+        }
+    }
+
+    /// Checks an extent of a compressed frame with a dictionary: whether that is there, or in a zone that is offline. The frame names it by
+    /// the first of its extents.
+    pub(super) fn dictionary(
+        &mut self,
+        key: &Key,
+        blocks: u64,
+        (at, end): (u64, u64),
+        is_first: bool,
+    ) {
+        if self.inspector.identity.incompatible & DICTIONARIES == 0 {
+            let detail = "the volume has no dictionaries";
+            self.findings.add(&ITEM_VALUE, item(key), detail);
+        }
+        if is_first {
+            self.sharing.named(at, end);
+        }
+        let missing = match self.lost {
+            true => Vec::new(),
+            false => self.sharing.missing(at, end),
+        };
+        if !missing.is_empty() {
+            let place = format!("inode {}, block {}", key.ino, key.item);
+            let detail = format!("blocks {at} to {end} of the store");
+            self.findings.add(&DICTIONARY_MISSING, place, detail);
+        }
+        let sharing = &self.sharing;
+        let first = sharing.lost.partition_point(|(_, to, _)| *to <= at);
+        if let Some((from, _, zone)) = sharing.lost.get(first)
+            && *from < end
+        {
+            self.losses.add(key, blocks, *zone);
         }
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Stored {
     /// Where the last extents begin and end, and whose they are.
     last: Option<(u64, u64, Vec<VersionId>)>,
     frames: Vec<SeenFrame>,
+    /// Frames with dictionaries of which more extents may come: the file block that each ends before, and whose it is.
+    named: Vec<(u64, VersionId, Packed)>,
     /// The last extent: who looks at it next need not decode it again.
     decoded: Option<(Key, Extent)>,
 }
@@ -36,6 +38,7 @@ impl Stored {
             layers: Layers::new(ino),
             last: None,
             frames: Vec::new(),
+            named: Vec::new(),
             decoded: None,
         }
     }
@@ -61,6 +64,13 @@ impl Stored {
         self.check_overlap(context, key, &extent, &place);
         if key.ino == SHARED {
             context.sharing.extent(key.item, &extent, context.findings);
+        }
+        if let Extent::Packed(packed) = &extent
+            && let Some(range) = extent.names()
+            && key.ino != SHARED
+        {
+            let is_first = self.names_first(key, packed);
+            context.dictionary(key, packed.blocks.into(), range, is_first);
         }
         if !matches!(extent, Extent::Hole { .. }) {
             context.counts.extents += 1;
@@ -144,6 +154,19 @@ impl Stored {
         self.last = Some((key.item, end, here));
     }
 
+    /// Whether an extent is the first of its frame.
+    fn names_first(&mut self, key: &Key, packed: &Packed) -> bool {
+        self.named.retain(|(end, ..)| *end > key.item);
+        let frame = (key.version, packed.whole());
+        let is_known = |(_, version, whole): &(u64, VersionId, Packed)| (*version, *whole) == frame;
+        let is_first = !self.named.iter().any(is_known);
+        if is_first {
+            let end = packed.frame_at(key.item).map_or(0, |(_, end)| end);
+            self.named.push((end, key.version, packed.whole()));
+        }
+        is_first
+    }
+
     fn packed_extent(
         &mut self,
         context: &mut Context<'_, '_>,
@@ -203,10 +226,12 @@ impl Stored {
 
 fn verify_packed(context: &mut Context<'_, '_>, key: &Key, packed: &Packed, place: &str) {
     let addr = packed.addr;
+    let dictionary = context.state.dictionary_of(packed);
     let is_sound = |blocks: &Buffer| {
-        let is_sound = match is_delta(key.item) {
-            true => packed.verified(blocks).is_some_and(delta::is_sound),
-            false => packed.content(blocks).is_some(),
+        let is_sound = match (is_delta(key.item), &dictionary) {
+            (true, _) => packed.verified(blocks).is_some_and(delta::is_sound),
+            (false, Some(dictionary)) => packed.content(blocks, dictionary).is_some(),
+            (false, None) => false,
         };
         is_sound.then_some(())
     };

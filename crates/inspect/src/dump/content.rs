@@ -371,8 +371,12 @@ fn extent_text(extent: &Extent) -> String {
                 frame.codec.name(),
                 packed.skip.saturating_add(packed.blocks),
             );
+            let named = packed.dictionary().map_or(String::new(), |dictionary| {
+                let (at, end) = (dictionary.at, dictionary.end());
+                format!(", after shared blocks {at}..{end}")
+            });
             format!(
-                "{place}, {codec}, blocks {}..{end} of {}",
+                "{place}, {codec}, blocks {}..{end} of {}{named}",
                 packed.skip, frame.blocks
             )
         }

@@ -464,17 +464,42 @@ impl<'d> Content<'_, 'd> {
     /// Reads the blocks of a packed extent; nothing if its frame cannot be read or fails its checksum.
     #[must_use]
     pub fn read_packed(&self, packed: &Packed) -> Option<Vec<u8>> {
+        let dictionary = self.dictionary_of(packed)?;
         let mut last = self.last_frame.borrow_mut();
         if last
             .as_ref()
             .is_none_or(|(frame, _)| *frame != packed.whole())
         {
             let media = &self.rebuilt.inspector.media;
-            let content = media.read_packed(packed, |blocks| packed.frame_content(blocks));
+            let content =
+                media.read_packed(packed, |blocks| packed.frame_content(blocks, &dictionary));
             *last = Some((packed.whole(), content));
         }
         let (_, content) = last.as_ref()?;
         Some(packed.of_frame(content.as_ref()?)?.to_vec())
+    }
+
+    /// The content of the dictionary of a frame, from wherever blocks of the store are known; nothing without one.
+    fn dictionary_of(&self, packed: &Packed) -> Option<Vec<u8>> {
+        let mut content = Vec::new();
+        let Some(dictionary) = packed.dictionary() else {
+            return Some(content);
+        };
+        for run in self.shared(dictionary.at, dictionary.blocks.into()) {
+            match run.extent? {
+                Extent::Frame { addr, crcs } => {
+                    for block in self.read(addr, &crcs) {
+                        content.extend_from_slice(&block?);
+                    }
+                }
+                // Else a chain of them would have no end.
+                Extent::Packed(packed) if packed.dictionary().is_none() => {
+                    content.extend(self.read_packed(&packed)?);
+                }
+                _ => return None,
+            }
+        }
+        Some(content)
     }
 
     /// The bytes of a delta that is on the device.

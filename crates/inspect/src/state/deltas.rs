@@ -64,14 +64,13 @@ impl State<'_, '_> {
     }
 
     fn content(&self, part: &Extent) -> Option<Vec<u8>> {
-        let media = &self.inspector.media;
         let content = match part {
-            Extent::Frame { addr, crcs } => {
-                let blocks = media.read_frame(*addr, crcs.get(..1)?);
-                Some(blocks.first()?.as_ref()?.to_vec())
+            Extent::Packed(packed) => {
+                let dictionary = self.dictionary_of(packed)?;
+                let media = &self.inspector.media;
+                media.read_packed(packed, |blocks| packed.content(blocks, &dictionary))
             }
-            Extent::Packed(packed) => media.read_packed(packed, |blocks| packed.content(blocks)),
-            _ => None,
+            other => self.stored_content(other),
         };
         content.filter(|content| content.len() == BLOCK_SIZE)
     }

@@ -11,6 +11,7 @@ use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{self, FrameTally};
 use persimmon_format::{Addr, Ino, Key, KeyKind, VersionId};
 
+use super::dictionary::named_more;
 use super::versions::Scope;
 use super::{At, Result, State};
 
@@ -80,6 +81,17 @@ impl State<'_, '_> {
             None => {}
         }
         self.write(ino, &before, &after);
+        if ino != SHARED {
+            let mut gone = named_more(&before, &after);
+            for range in named_more(&after, &before) {
+                match gone.iter().position(|gone| *gone == range) {
+                    // It moved.
+                    Some(same) => drop(gone.swap_remove(same)),
+                    None => self.add_references(range.0, range.1)?,
+                }
+            }
+            unshared.extend(gone);
+        }
         let (gone, added) = (sectors(at, &before), sectors(at, &after));
         for (from, to) in unshared {
             self.drop_references(from, to)?;

@@ -25,13 +25,28 @@ impl State<'_, '_> {
             for (number, value) in owned {
                 self.overlay.insert(place.at(number), None);
                 if place.kind == KeyKind::EXTENT
-                    && let Ok(Extent::Shared { at, blocks }) = Extent::decode(&value)
+                    && let Ok(extent) = Extent::decode(&value)
+                    && let Some((from, to)) = extent.names()
+                    && !self.has_more_of(&place, number, &extent)?
                 {
-                    self.drop_references(at, at.saturating_add(blocks.into()))?;
+                    self.drop_references(from, to)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether a version has other parts of the compressed frame that an extent was of.
+    fn has_more_of(&self, place: &Key, version: VersionId, extent: &Extent) -> Result<bool> {
+        let Extent::Packed(packed) = extent else {
+            return Ok(false);
+        };
+        let (from, to) = packed.frame_at(place.item).unwrap_or_default();
+        let there = self.around(place.ino, from, to)?;
+        Ok(there.iter().any(|((_, number), extent)| {
+            let is_part = matches!(extent, Extent::Packed(part) if part.shares_frame(packed));
+            is_part && *number == version
+        }))
     }
 
     /// The places that a record settles, each with the items that the version owns there, the oldest first.

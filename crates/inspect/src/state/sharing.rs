@@ -88,7 +88,7 @@ impl State<'_, '_> {
                 Extent::Frame { .. } => {
                     moved.insert((block, number), extent);
                 }
-                Extent::Packed(packed) => {
+                Extent::Packed(packed) if packed.dictionary().is_none() => {
                     let whole = packed.frame_at(block);
                     let (start, end) = whole.ok_or_else(|| wrong("block", block))?;
                     let parts = self.around(source.ino, start, end)?.into_iter();
@@ -98,7 +98,8 @@ impl State<'_, '_> {
                         is_part && *of == number && (start..end).contains(block)
                     }));
                 }
-                Extent::Inline(_)
+                Extent::Packed(_)
+                | Extent::Inline(_)
                 | Extent::Reserved { .. }
                 | Extent::Compressed(_)
                 | Extent::Hole { .. } => {
@@ -139,7 +140,7 @@ impl State<'_, '_> {
     }
 
     /// One extent more names these blocks of the store.
-    fn add_references(&mut self, from: u64, to: u64) -> Result<()> {
+    pub(super) fn add_references(&mut self, from: u64, to: u64) -> Result<()> {
         self.change_references(from, to, |count| count.saturating_add(1))
             .map(drop)
     }

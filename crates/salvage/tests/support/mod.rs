@@ -17,7 +17,7 @@ use persimmon_format::{Addr, DeviceId, PageId, ZoneId};
 use persimmon_inspect::dump::{Dump, PageDump, Target, dump};
 use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{CheckOptions, InspectError, Inspector, Report, check};
-use persimmon_salvage::{Loss, Lost, Recovered, recover_of};
+use persimmon_salvage::{Loss, Lost, Recovered, mend, recover_of};
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{Caller, Clock, Handle, Ino, Listing, Options, ROOT, Vfs, WriteFlags};
 
@@ -626,4 +626,46 @@ pub fn leaves(device: &SimDevice, is_meant: impl Fn(&PageDump) -> bool) -> Vec<A
         }
     }
     leaves
+}
+
+/// What differs is in a range that is told of, and the files that are whole are.
+pub fn assert_ranges_told(truth: &Tree, found: &Tree, losses: &[Loss]) {
+    for (path, thing) in truth.iter().filter(|(_, thing)| thing.inode.is_file()) {
+        let ranges: Vec<_> = losses.iter().filter(|loss| loss.path == *path).collect();
+        if ranges.iter().any(|loss| loss.to == 0) {
+            continue;
+        }
+        let Some(there) = found.get(path) else {
+            assert!(!ranges.is_empty(), "{path} is missing");
+            continue;
+        };
+        assert_eq!(thing.content.len(), there.content.len(), "{path}");
+        for (at, (byte, now)) in thing.content.iter().zip(&there.content).enumerate() {
+            let mut told = ranges.iter().map(|loss| loss.from..loss.to);
+            assert!(
+                byte == now || told.any(|range| range.contains(&(at as u64))),
+                "{path}, byte {at}: {ranges:#?}"
+            );
+        }
+    }
+}
+
+/// Mends what is on the device, and tells what a check finds then, and what was lost.
+pub fn repair(device: &Arc<SimDevice>) -> (Report, Vec<Loss>) {
+    let mut losses = Vec::new();
+    {
+        let rebuilt = rebuild(&**device, &mut |_, _, _| {}).unwrap();
+        let how = (Timestamp::default(), persimmon_engine::Options::default());
+        let on_loss = &mut |loss: &Loss| losses.push(loss.clone());
+        let device = Arc::clone(device) as _;
+        mend(&rebuilt, device, how, on_loss, &mut |_, _, _| {}).unwrap();
+    }
+    (settle(device), losses)
+}
+
+/// Where the leaves are that have items of such inodes alone.
+pub fn leaves_of(device: &SimDevice, is_meant: impl Fn(u64) -> bool) -> Vec<Addr> {
+    leaves(device, |page| {
+        page.items.iter().all(|item| is_meant(item.ino))
+    })
 }

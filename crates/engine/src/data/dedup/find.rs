@@ -15,6 +15,7 @@ use crate::data::read::Found;
 use crate::data::read_cache::{Place, StoredAt};
 use crate::data::read_plan::{Caches, Plan};
 use crate::error::Result;
+use crate::meta::sharing;
 
 /// Fewer blocks are written, unless they are all of a piece: each run of shared blocks takes entries of the metadata, and cuts the
 /// compressed frames of its file.
@@ -121,7 +122,7 @@ impl FileData {
     }
 
     /// Whether there is so much room that sharing blocks can take none from what was promised.
-    pub(super) fn has_room_to_share(&self) -> bool {
+    pub(in crate::data) fn has_room_to_share(&self) -> bool {
         let share = self.store.zones.user_blocks() / ROOM_SHARE;
         let wanted = share.clamp(ROOM_BLOCKS_MIN, ROOM_BLOCKS);
         self.space.available_blocks() >= wanted
@@ -338,7 +339,7 @@ pub(super) fn places_of(found: &Found, from: u64, to: u64) -> Vec<Option<Place>>
 pub(super) fn stored_at(extent: &Extent, block: u64) -> Option<StoredAt> {
     match extent {
         Extent::Frame { addr, .. } => Some(StoredAt::Block(addr.offset(block as u32))),
-        Extent::Packed(packed) if !packed.is_short() => {
+        Extent::Packed(packed) if sharing::may_be_shared(extent) => {
             let index = packed.skip.checked_add(block as u8)?;
             Some(StoredAt::InFrame(packed.addr, packed.unit, index))
         }
