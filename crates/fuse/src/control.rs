@@ -107,9 +107,9 @@ pub(crate) fn may(uid: u32) -> Result<(), Errno> {
 }
 
 /// The daemon's side: the answer to a message.
-pub(crate) fn answer(live: &dyn Live, input: &[u8]) -> Vec<u8> {
+pub(crate) fn answer(live: &dyn Live, input: &[u8], resent: bool) -> Vec<u8> {
     let result = match parse(input) {
-        Some((DONE, text)) => live.control(text),
+        Some((DONE, text)) => live.control(text, resent),
         _ => Err(format!("this daemon speaks version {VERSION}")),
     };
     let (status, text) = match result {

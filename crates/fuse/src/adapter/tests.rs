@@ -42,7 +42,7 @@ impl Live for Nothing {
         vec![8; 10]
     }
 
-    fn control(&self, command: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    fn control(&self, command: &[u8], _resent: bool) -> std::result::Result<Vec<u8>, String> {
         Ok(command.to_vec())
     }
 }
@@ -214,6 +214,7 @@ pub(super) fn open(device: &Arc<SimDevice>) -> Door {
         vfs: Arc::new(vfs),
         latencies: Arc::default(),
         panicked: Arc::default(),
+        ledger: None,
     }
 }
 

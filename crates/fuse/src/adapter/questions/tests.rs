@@ -51,7 +51,7 @@ impl Live for Slow {
         self.work()
     }
 
-    fn control(&self, _command: &[u8]) -> Result<Vec<u8>, String> {
+    fn control(&self, _command: &[u8], _resent: bool) -> Result<Vec<u8>, String> {
         Err("no".into())
     }
 }
