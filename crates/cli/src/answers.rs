@@ -7,9 +7,10 @@ use persimmon_fuse::Live;
 use persimmon_fuse::live::Answered;
 use tracing::error;
 
-use crate::control::{self, send::Senders};
+use crate::control::{self, Command, send::Senders};
 use crate::report::Source;
 use crate::sync::Synced;
+use crate::upgrade::Successor;
 
 /// Zones in one answer of a daemon, so that it fits the longest extended attribute.
 const ZONES_PER_ANSWER: usize = 256;
@@ -20,16 +21,24 @@ pub struct Answers {
     source: Source,
     commit: Arc<CommitInterval>,
     senders: Senders,
+    successor: Option<Successor>,
 }
 
 impl Answers {
     /// Of a volume, of which `source` tells, and in which what is written is durable after a while.
-    pub fn new(vfs: Arc<Vfs>, source: Source, commit: Arc<CommitInterval>) -> Answers {
+    /// `successor`: by which a daemon that can be replaced is.
+    pub fn new(
+        vfs: Arc<Vfs>,
+        source: Source,
+        commit: Arc<CommitInterval>,
+        successor: Option<Successor>,
+    ) -> Answers {
         Answers {
             vfs,
             source,
             commit,
             senders: Senders::default(),
+            successor,
         }
     }
 }
@@ -57,7 +66,16 @@ impl Live for Answers {
         serde_json::to_vec(&told).unwrap_or_default()
     }
 
-    fn control(&self, command: &[u8]) -> Result<Answered, String> {
-        control::carry_out(&self.vfs, &self.commit, &self.senders, command)
+    fn control(&self, command: &[u8], resent: bool) -> Result<Answered, String> {
+        match (control::parse(command)?, &self.successor) {
+            (Command::Upgrade { program }, Some(successor)) => {
+                let taken = successor.take_over(&self.vfs, &program, resent);
+                taken.map(Answered::from)
+            }
+            (Command::Upgrade { .. }, None) => Err(
+                "its daemon has no supervisor, so none can go on: mount with -o supervise".into(),
+            ),
+            (command, _) => control::carry_out(&self.vfs, &self.commit, &self.senders, command),
+        }
     }
 }

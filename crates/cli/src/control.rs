@@ -11,7 +11,7 @@ pub mod tune;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -65,6 +65,11 @@ pub enum Command {
     Clone(clones::Question),
     /// Pack blocks of a file with those of another as a dictionary.
     PackNear(Pair),
+    /// Have another program go on with the mount.
+    Upgrade {
+        /// Its path.
+        program: PathBuf,
+    },
 }
 
 /// Where a scrub is.
@@ -209,7 +214,16 @@ impl fmt::Display for Name {
     }
 }
 
-/// Carries out a command: the daemon's side.
+/// Takes a command apart: the daemon's side.
+///
+/// # Errors
+/// Words for whoever asked.
+pub fn parse(command: &[u8]) -> Result<Command, String> {
+    serde_json::from_slice(command)
+        .map_err(|error| format!("this daemon does not know that command: {error}"))
+}
+
+/// Carries it out.
 ///
 /// # Errors
 /// Words for whoever asked.
@@ -217,10 +231,8 @@ pub fn carry_out(
     vfs: &Arc<Vfs>,
     commit: &CommitInterval,
     senders: &send::Senders,
-    command: &[u8],
+    command: Command,
 ) -> Result<Answered, String> {
-    let command = serde_json::from_slice(command)
-        .map_err(|error| format!("this daemon does not know that command: {error}"))?;
     let volume = vfs.volume();
     let answer = match command {
         Command::Clone(question) => return clones::answer(vfs, &question),
@@ -232,6 +244,8 @@ pub fn carry_out(
         Command::Send(question) => senders.answer(vfs, question),
         Command::Quota(question) => quota::answer(vfs, question),
         Command::Trace { from } => trace::read(volume, from),
+        // By whoever can be replaced: `Answers`.
+        Command::Upgrade { .. } => Err("this daemon cannot be replaced".into()),
         Command::Dedup(pair) => {
             encode(&dedup::share(vfs, &pair).map_err(|error| error.to_string())?)
         }
@@ -279,7 +293,7 @@ fn paths(volume: &Volume, inos: &[u64]) -> Result<Vec<u8>, String> {
     Ok(answer)
 }
 
-fn encode(value: &impl Serialize) -> Result<Vec<u8>, String> {
+pub fn encode(value: &impl Serialize) -> Result<Vec<u8>, String> {
     serde_json::to_vec(value).map_err(|error| error.to_string())
 }
 

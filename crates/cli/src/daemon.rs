@@ -1,16 +1,17 @@
 //! The process behind a mount: opens the volume, serves it, closes it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow, bail};
 use persimmon::internal::Opened;
 use persimmon::internal::device::drive::Kind;
 use persimmon::internal::device::{DeviceError, Drive, Hold, OpenOptions};
 use persimmon::internal::engine::{RecoveryReport, Volume};
 use persimmon::{AllCores, EngineOptions, Filesystem, OnError, Options, SystemClock, VfsOptions};
+use persimmon::{Clock, Timestamp};
 use persimmon_fuse::fuseblk::{Fuseblk, FuseblkError};
 use persimmon_fuse::{Closing, End, Latencies, Mount, MountOptions, Stopper};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -22,6 +23,8 @@ use crate::device::patiently;
 use crate::exit::{self, FAILED, MOUNT_FAILED, MOUNT_SYSTEM};
 use crate::logging;
 use crate::report::{self, Source};
+use crate::supervisor::channel::{self, Channel, Message};
+use crate::upgrade::Successor;
 use crate::utab;
 
 /// File data that may wait in memory where nothing is said of it, bytes.
@@ -60,6 +63,34 @@ struct Ended {
     closing: Option<Closing>,
 }
 
+/// Whether others come before and after a daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// With it the mount ends.
+    Alone,
+    /// The first one of a supervisor.
+    First,
+    /// It goes on with a mount.
+    Next,
+}
+
+/// A clock that can stand: while is done again what was done before.
+#[derive(Default)]
+struct StandingClock(Mutex<Option<Timestamp>>);
+
+impl StandingClock {
+    fn set(&self, time: Option<Timestamp>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
+    }
+}
+
+impl Clock for StandingClock {
+    fn now(&self) -> Timestamp {
+        let stands = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stands.unwrap_or_else(|| SystemClock.now())
+    }
+}
+
 /// A daemon to be.
 pub struct Daemon {
     /// Device or image, absolute.
@@ -70,14 +101,25 @@ pub struct Daemon {
     pub options: MountOptions,
     /// The same as they were given.
     pub given: Vec<String>,
-    /// Called once the mount answers; present in the background only.
+    /// It logs to a file or the system, and has no terminal.
+    pub in_background: bool,
+    /// Called once the mount answers, where somebody waits for that.
     pub ready: Option<Box<dyn FnOnce() -> Result<()>>>,
+    /// Whether there are others.
+    pub role: Role,
 }
 
 impl Daemon {
     /// Runs until the volume is unmounted and closed.
-    pub fn run(mut self) -> Result<u8> {
+    pub fn run(self) -> Result<u8> {
         let signals = self.set_up_process()?;
+        match self.role {
+            Role::Next => self.go_on(signals),
+            Role::Alone | Role::First => self.begin(signals),
+        }
+    }
+
+    fn begin(self, signals: Signals) -> Result<u8> {
         let held = self.hold().map_err(mount_failed)?;
         let (device, opened) = self.open(held.is_locked()).map_err(mount_failed)?;
         self.tell(report::recovery_lines(&self.device, opened.recovery()));
@@ -88,16 +130,9 @@ impl Daemon {
             .map_err(|error| exit::error(MOUNT_SYSTEM, error.to_string()))?;
         self.tell(report::waiting_line(&self.device, fs.files_waiting()));
         let latencies = Arc::<Latencies>::default();
-        let source = Source::new(volume, &device, self.options.read_only).mounted_at(
-            &self.dir,
-            self.shown_options(),
-            Arc::clone(&latencies),
-        );
-        let answers = Answers::new(
-            Arc::clone(fs.vfs()),
-            source,
-            Arc::clone(fs.commit_interval()),
-        );
+        let channel = self.channel()?;
+        let successor = channel.clone().map(|channel| Successor::new(channel, None));
+        let answers = self.answers(&fs, (volume, &device), &latencies, successor);
         let mounted = persimmon_fuse::mount(
             Arc::clone(fs.vfs()),
             Arc::new(answers),
@@ -107,13 +142,101 @@ impl Daemon {
             &self.dir,
             &self.options,
         );
-        let mount = match mounted {
+        let mut mount = match mounted {
             Ok(mount) => mount,
             Err(error) => {
                 close(fs);
                 return Err(mount_failed(error));
             }
         };
+        if let Some(channel) = &channel
+            && let Err(error) = hand_over(channel, &mut mount)
+        {
+            // Nothing was promised yet.
+            warn!("no supervisor keeps the mount: {error:#}");
+            mount.stopper().stop("there is no supervisor");
+        }
+        self.serve_and_close(mount, signals, channel, (fs, held.lock))
+    }
+
+    /// Goes on with a mount, of which the supervisor says what a daemon before this one has left.
+    fn go_on(self, signals: Signals) -> Result<u8> {
+        let channel = self.channel()?.context("a supervisor")?;
+        let Some((Message::Resume { kept, note }, descriptors)) = channel.receive()? else {
+            return Err(mount_failed(anyhow!("the supervisor says nothing")));
+        };
+        let handover = channel::unpack(kept, descriptors)?;
+        // The kernel holds a block device for a mount of type fuseblk.
+        let lock = match handover.facts.umount {
+            true => self.lock().map_err(mount_failed)?,
+            false => None,
+        };
+        let (device, opened) = self.open(lock.is_some()).map_err(mount_failed)?;
+        self.tell(report::recovery_lines(&self.device, opened.recovery()));
+        self.check_whole(opened.volume(), opened.recovery())?;
+        let volume = Arc::clone(opened.volume());
+        let clock = Arc::<StandingClock>::default();
+        let (fs, orphans) = opened
+            .resume(Arc::clone(&clock) as _)
+            .map_err(|error| exit::error(MOUNT_SYSTEM, error.to_string()))?;
+        let latencies = Arc::<Latencies>::default();
+        let successor = Successor::new(Arc::clone(&channel), note);
+        let answers = self.answers(&fs, (volume, &device), &latencies, Some(successor));
+        let resumed = persimmon_fuse::resume(
+            Arc::clone(fs.vfs()),
+            Arc::new(answers),
+            latencies,
+            handover,
+            orphans,
+            self.dir.clone(),
+            &self.options,
+            &|time| clock.set(time),
+        );
+        let mount = match resumed {
+            Ok(mount) => mount,
+            Err(error) => {
+                // Not closed, which would free what the kernel may have open: another one may try.
+                fs.abandon();
+                return Err(mount_failed(error));
+            }
+        };
+        channel.send(&Message::Serving, &[])?;
+        self.serve_and_close(mount, signals, Some(channel), (fs, lock))
+    }
+
+    fn channel(&self) -> Result<Option<Arc<Channel>>> {
+        match self.role {
+            Role::Alone => Ok(None),
+            Role::First | Role::Next => Ok(Some(Arc::new(Channel::of_daemon()?))),
+        }
+    }
+
+    fn answers(
+        &self,
+        fs: &Filesystem,
+        (volume, device): (Arc<Volume>, &Arc<Drive>),
+        latencies: &Arc<Latencies>,
+        successor: Option<Successor>,
+    ) -> Answers {
+        let source = Source::new(volume, device, self.options.read_only).mounted_at(
+            &self.dir,
+            self.shown_options(),
+            Arc::clone(latencies),
+        );
+        let commit = Arc::clone(fs.commit_interval());
+        Answers::new(Arc::clone(fs.vfs()), source, commit, successor)
+    }
+
+    fn serve_and_close(
+        mut self,
+        mount: Mount,
+        signals: Signals,
+        channel: Option<Arc<Channel>>,
+        (fs, lock): (Filesystem, Option<Hold>),
+    ) -> Result<u8> {
+        if let Some(channel) = channel {
+            watch_supervisor(channel, mount.stopper());
+        }
         let panicked = mount.panicked();
         let ended = self.serve(mount, signals);
         // Umount may wait: for what comes before this is dropped.
@@ -124,7 +247,7 @@ impl Daemon {
             return Ok(FAILED);
         }
         let closed = close(fs);
-        drop(held.lock);
+        drop(lock);
         Ok(if closed && ended.in_order { 0 } else { FAILED })
     }
 
@@ -135,14 +258,7 @@ impl Daemon {
         if self.options.plain_fuse || !rustix::process::geteuid().is_root() {
             return Ok(Held::default());
         }
-        let kind = Kind::of(&self.device)?;
-        // The others' locks end with this process.
-        let lock = match kind {
-            Kind::Image | Kind::Zbd => Some(patiently(|wait| {
-                Hold::of(&self.device, !self.options.read_only, wait)
-            })?),
-            Kind::Nvme | Kind::Zonefs | Kind::Pair => None,
-        };
+        let lock = self.lock()?;
         let create = |wait| match Fuseblk::create(&self.device, &self.options, wait) {
             Ok(fuseblk) => Ok(Some(fuseblk)),
             Err(FuseblkError::Busy) => Err(match &lock {
@@ -161,15 +277,32 @@ impl Daemon {
         Ok(Held { fuseblk, lock })
     }
 
-    /// Log, session, signals. Before any thread starts.
-    fn set_up_process(&self) -> Result<Signals> {
-        if self.ready.is_some() {
+    /// The lock of a device that the kernel holds. That of others ends with this process.
+    fn lock(&self) -> Result<Option<Hold>> {
+        match Kind::of(&self.device)? {
+            Kind::Image | Kind::Zbd => {
+                let write = !self.options.read_only;
+                Ok(Some(patiently(|wait| Hold::of(&self.device, write, wait))?))
+            }
+            Kind::Nvme | Kind::Zonefs | Kind::Pair => Ok(None),
+        }
+    }
+
+    /// Log and session.
+    pub fn set_up_log(&self) -> Result<()> {
+        if self.in_background {
             logging::to_background(self.options.log.as_deref()).map_err(mount_failed)?;
             // Not the leader of a group, so this cannot fail; the terminal's signals stay away.
             let _ = rustix::process::setsid();
         } else {
             logging::to_terminal();
         }
+        Ok(())
+    }
+
+    /// Log, session, signals. Before any thread starts.
+    fn set_up_process(&self) -> Result<Signals> {
+        self.set_up_log()?;
         // Inherited by all threads to come. The kernel refuses it to ordinary users.
         let _ = rustix::process::configure_io_flusher_behavior(true);
         Signals::new([SIGTERM, SIGINT, SIGHUP])
@@ -355,6 +488,29 @@ fn close(fs: Filesystem) -> bool {
             error!("{error}; the next mount recovers what was synced");
             false
         }
+    }
+}
+
+/// Gives the supervisor what it has to keep, and waits until it has it.
+fn hand_over(channel: &Channel, mount: &mut Mount) -> Result<()> {
+    let handover = mount.handover().context("nothing to hand over")?;
+    let (kept, descriptors) = channel::pack(&handover);
+    channel.send(&Message::Mounted(kept), &descriptors)?;
+    match channel.receive()? {
+        Some((Message::Kept, _)) => Ok(()),
+        _ => bail!("it does not answer"),
+    }
+}
+
+/// The thread ends with the process, or with the supervisor.
+fn watch_supervisor(channel: Arc<Channel>, stopper: Stopper) {
+    let thread = thread::Builder::new().name("supervisor".into());
+    let watch = move || {
+        while let Ok(Some(_)) = channel.receive() {}
+        stopper.unsupervised();
+    };
+    if let Err(error) = thread.spawn(watch) {
+        warn!("the supervisor's end will not be noticed: {error}");
     }
 }
 

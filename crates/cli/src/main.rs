@@ -36,11 +36,13 @@ mod simulate;
 mod snapshot;
 mod spec;
 mod stats;
+mod supervisor;
 mod sync;
 mod trace;
 mod trim;
 mod tune;
 mod umount;
+mod upgrade;
 mod usage;
 mod utab;
 mod zones;
@@ -66,6 +68,7 @@ enum Command {
     Mkfs(mkfs::Mkfs),
     Mount(Box<mount::Mount>),
     Umount(umount::Umount),
+    UpgradeDaemon(upgrade::UpgradeDaemon),
     Fsck(fsck::Fsck),
     Recover(recover::Recover),
     Scrub(scrub::Scrub),
@@ -101,6 +104,7 @@ impl Command {
             Command::Mkfs(command) => command.run(),
             Command::Mount(command) => command.run(),
             Command::Umount(command) => command.run(),
+            Command::UpgradeDaemon(command) => command.run(),
             Command::Fsck(command) => command.run(),
             Command::Recover(command) => command.run(),
             Command::Scrub(command) => command.run(),
@@ -137,6 +141,7 @@ impl Command {
             Command::Mkfs(_) => ("mkfs", exit::FAILED, exit::USAGE),
             Command::Mount(_) => ("mount", exit::MOUNT_FAILED, exit::MOUNT_USAGE),
             Command::Umount(_) => ("umount", exit::FAILED, exit::USAGE),
+            Command::UpgradeDaemon(_) => ("upgrade-daemon", exit::FAILED, exit::USAGE),
             Command::Fsck(_) => ("fsck", exit::FSCK_FAILED, exit::FSCK_USAGE),
             Command::Recover(_) => ("recover", exit::FAILED, exit::USAGE),
             Command::Scrub(_) => ("scrub", exit::FAILED, exit::USAGE),
@@ -188,17 +193,24 @@ fn main() -> ExitCode {
     end(name, cli.command.run(), failed, usage)
 }
 
-/// Runs as the guard of a mount, if that is what was asked for.
+/// Runs as the guard of a mount, or as the process that has its pages written back, or tells whether it can go on with one, if that is what was asked for.
 fn guard() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
-    let asked = arguments.next()? == persimmon_fuse::guard::ARGUMENT;
-    let daemon = arguments.next().filter(|_| asked)?;
-    Some(
-        match persimmon_fuse::guard::run(&daemon.to_string_lossy()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::from(exit::FAILED),
-        },
-    )
+    let asked = arguments.next()?;
+    let went = if asked == upgrade::ARGUMENT {
+        let can = upgrade::can_resume(arguments.next().as_deref());
+        return Some(ExitCode::from(if can { 0 } else { exit::FAILED }));
+    } else if asked == persimmon_fuse::write_back::ARGUMENT {
+        persimmon_fuse::write_back::run()
+    } else {
+        let daemon = arguments.next();
+        let daemon = daemon.filter(|_| asked == persimmon_fuse::guard::ARGUMENT)?;
+        persimmon_fuse::guard::run(&daemon.to_string_lossy())
+    };
+    Some(match went {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(exit::FAILED),
+    })
 }
 
 /// The exit code of how it went, which is told where it went wrong. `persimmon zones | head` ends quietly once head

@@ -1,5 +1,6 @@
 //! `persimmon mount` and `mount.persimmon`: starts the daemon and returns when the mount answers.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,12 +12,13 @@ use persimmon::internal::device::pair;
 use persimmon_fuse::{MountOptions, OptionError, mounts};
 use rustix::mount::MountFlags;
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Role};
 use crate::exit::{self, MOUNT_FAILED, MOUNT_SYSTEM, MOUNT_USAGE};
 use crate::live::{self, is_abandoned};
 use crate::mounted::{abandoned, mounted_at};
 use crate::output::{self, say};
 use crate::report::Info;
+use crate::supervisor::Supervisor;
 use crate::umount;
 
 /// `-o meta=DEVICE`: the device for metadata, where SPEC is that for data.
@@ -46,6 +48,12 @@ pub struct Mount {
     /// Started by another persimmon, which waits on standard output
     #[arg(long, hide = true)]
     child: bool,
+    /// The first daemon of a supervisor, which it hears through standard input
+    #[arg(long, hide = true)]
+    supervised: bool,
+    /// One that comes after another
+    #[arg(long, hide = true)]
+    resumed: bool,
     /// Skip unknown mount options
     #[arg(short = 's', long, hide = true)]
     sloppy: bool,
@@ -69,7 +77,11 @@ impl Mount {
         if options.remount {
             return self.remount(&options);
         }
-        let (device, dir) = self.places(&options)?;
+        let (device, dir) = match self.resumed {
+            // As the supervisor has them; whoever looks at a directory of the mount waits for this daemon.
+            true => (PathBuf::from(&self.spec), self.dir.clone()),
+            false => self.places(&options)?,
+        };
         if self.fake {
             return Ok(0);
         }
@@ -78,13 +90,18 @@ impl Mount {
             dir,
             options,
             given: self.options_of_mount(),
+            in_background: self.child,
             ready: None,
+            role: self.role(),
         };
-        if self.child {
-            daemon.ready = Some(Box::new(leave_parent));
-            return daemon.run();
+        if daemon.options.supervise && daemon.role == Role::Alone && (self.child || self.foreground)
+        {
+            return self.supervise(&daemon);
         }
-        if self.foreground {
+        if self.child && !self.resumed {
+            daemon.ready = Some(Box::new(leave_parent));
+        }
+        if self.child || self.foreground {
             return daemon.run();
         }
         let code = self.start(&daemon)?;
@@ -94,6 +111,33 @@ impl Mount {
                 .map_err(|error| exit::error(MOUNT_SYSTEM, format!("{error:#}"))),
             code => Ok(code),
         }
+    }
+
+    fn role(&self) -> Role {
+        match (self.resumed, self.supervised) {
+            (true, _) => Role::Next,
+            (false, true) => Role::First,
+            (false, false) => Role::Alone,
+        }
+    }
+
+    /// Stays, and starts the daemon.
+    fn supervise(&self, daemon: &Daemon) -> Result<u8> {
+        daemon.set_up_log()?;
+        let kind = if self.child {
+            "--child"
+        } else {
+            "--foreground"
+        };
+        let mut arguments: Vec<OsString> = vec![kind.into()];
+        if self.sloppy {
+            arguments.push("--sloppy".into());
+        }
+        for list in &daemon.given {
+            arguments.extend(["-o".into(), list.into()]);
+        }
+        arguments.extend([(&daemon.device).into(), (&daemon.dir).into()]);
+        Supervisor::new(arguments).run()
     }
 
     fn say(&self, daemon: &Daemon) -> Result<()> {

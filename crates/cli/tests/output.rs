@@ -32,6 +32,7 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
     let simulate = ["simulate", "uniform", "--zones", "64", "--zone-size", "1M"];
     let short = ["--warm-up", "0", "--volumes", "0.05"];
     let simulate = [simulate.as_slice(), &short].concat();
+    let upgrade = vec!["upgrade-daemon", "--help"];
     BTreeMap::from([
         (
             "mkfs",
@@ -43,6 +44,7 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
         ),
         ("mount", vec![(Tells, vec!["mount", "--help"])]),
         ("umount", vec![(Tells, vec!["umount", "--help"])]),
+        ("upgrade-daemon", vec![(Tells, upgrade)]),
         (
             "fsck",
             vec![

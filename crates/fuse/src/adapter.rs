@@ -5,6 +5,7 @@
 mod attributes;
 mod files;
 mod fsyncs;
+mod keeping;
 mod names;
 mod pages;
 mod questions;
@@ -12,6 +13,7 @@ mod syncs;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,6 +24,7 @@ use persimmon_vfs::{Author, Caller, Handle, Ino, OpenFlags, Result, Vfs};
 use self::fsyncs::Fsyncs;
 use self::questions::Questions;
 use crate::answer::Door;
+use crate::ledger::OpenFile;
 use crate::live::Live;
 use crate::options::MountOptions;
 use crate::protocol::{Answer, Call, Errno, Header, opcode};
@@ -53,6 +56,8 @@ pub struct Adapter {
     sync: bool,
     /// Changes to directories are.
     dirsync: bool,
+    /// What requests have opened before this daemon was there, by their numbers: those that were not answered are sent again.
+    opened_before: HashMap<u64, OpenFile>,
 }
 
 /// The kernel does without an operation once it has heard this. It checks permissions, files here
@@ -81,7 +86,16 @@ impl Adapter {
             questions: Questions::start()?,
             sync: options.sync,
             dirsync: options.dirsync,
+            opened_before: HashMap::new(),
         })
+    }
+
+    /// These files are open since a daemon before this one.
+    pub fn reopened(&mut self, files: &[OpenFile]) {
+        for file in files {
+            self.pages.opened(file.ino, file.flags);
+            self.opened_before.insert(file.request, *file);
+        }
     }
 
     /// Set once the kernel has asked for a sync of everything.
@@ -89,43 +103,9 @@ impl Adapter {
         self.everything.heard()
     }
 
-    /// The kernel may open and close files by itself: nobody writes, so an open file holds nothing here, and none has to be refused.
-    fn may_leave_opens_out(&self) -> bool {
-        let vfs = &self.door.vfs;
-        vfs.options().read_only && vfs.held_back().is_empty()
-    }
-
-    /// With `sync`, makes durable what a request has changed of its node, but for names, which are synced
-    /// with their directory, and written data, which the kernel syncs itself.
-    fn sync_changed(&self, call: &Call<'_>) -> std::result::Result<(), Errno> {
-        match call.header.opcode {
-            opcode::SETATTR | opcode::SETXATTR | opcode::REMOVEXATTR | opcode::FALLOCATE
-                if self.sync =>
-            {
-                self.door.run("sync", |_| self.sync_node(node(call)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// With `sync`, makes a file or directory durable.
-    fn sync_node(&self, changed: Ino) -> Result<()> {
-        if self.sync {
-            self.door.vfs.fsync(changed, Handle::NONE)?;
-        }
-        Ok(())
-    }
-
-    /// With `dirsync`, makes a change of the directory `parent` durable.
-    fn sync_parent<T>(&self, parent: Ino, value: T) -> Result<T> {
-        sync_parent(&self.door.vfs, self.dirsync, parent)?;
-        Ok(value)
-    }
-}
-
-impl Serve for Adapter {
-    fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
-        let answer = match call.header.opcode {
+    /// Does what a request asks for.
+    fn carry_out(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
+        Outcome::Now(match call.header.opcode {
             opcode::LOOKUP => self.lookup(call),
             opcode::FORGET | opcode::BATCH_FORGET => {
                 self.forget(call, transport);
@@ -176,8 +156,59 @@ impl Serve for Adapter {
                 return Outcome::Later;
             }
             _ => Err(UNKNOWN),
+        })
+    }
+
+    /// The kernel may open and close files by itself: nobody writes, so an open file holds nothing here, and none has to be refused.
+    fn may_leave_opens_out(&self) -> bool {
+        let vfs = &self.door.vfs;
+        vfs.options().read_only && vfs.held_back().is_empty()
+    }
+
+    /// With `sync`, makes durable what a request has changed of its node, but for names, which are synced
+    /// with their directory, and written data, which the kernel syncs itself.
+    fn sync_changed(&self, call: &Call<'_>) -> std::result::Result<(), Errno> {
+        match call.header.opcode {
+            opcode::SETATTR | opcode::SETXATTR | opcode::REMOVEXATTR | opcode::FALLOCATE
+                if self.sync =>
+            {
+                self.door.run("sync", |_| self.sync_node(node(call)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// With `sync`, makes a file or directory durable.
+    fn sync_node(&self, changed: Ino) -> Result<()> {
+        if self.sync {
+            self.door.vfs.fsync(changed, Handle::NONE)?;
+        }
+        Ok(())
+    }
+
+    /// With `dirsync`, makes a change of the directory `parent` durable.
+    fn sync_parent<T>(&self, parent: Ino, value: T) -> Result<T> {
+        sync_parent(&self.door.vfs, self.dirsync, parent)?;
+        Ok(value)
+    }
+}
+
+impl Serve for Adapter {
+    fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
+        let before = self.door.position();
+        let answer = match self.carry_out(call, transport) {
+            Outcome::Now(answer) => answer,
+            outcome => return outcome,
         };
-        Outcome::Now(answer.and_then(|len| self.sync_changed(call).map(|()| len)))
+        let kept = answer.and_then(|len| {
+            self.sync_changed(call)?;
+            self.keep(call, before)?;
+            Ok(len)
+        });
+        if let Some(ledger) = &self.door.ledger {
+            ledger.answered();
+        }
+        Outcome::Now(kept)
     }
 
     fn serve_waiting(&self) -> bool {
@@ -253,6 +284,22 @@ fn open_flags(header: Header, flags: u32, kills: u32) -> OpenFlags {
         author: author(header, kills & KILL_SUIDGID != 0),
         is_limited: header.uid != 0,
         ..OpenFlags::from_linux(flags.cast_signed())
+    }
+}
+
+/// How a file is open that was opened before this daemon was there. Nobody truncates it any more.
+pub fn reopen_flags(file: &OpenFile) -> OpenFlags {
+    let header = Header {
+        opcode: opcode::OPEN,
+        unique: file.request,
+        node: file.ino.0,
+        uid: file.uid,
+        gid: file.gid,
+        pid: 0,
+    };
+    OpenFlags {
+        truncate: false,
+        ..open_flags(header, file.flags, file.kills)
     }
 }
 

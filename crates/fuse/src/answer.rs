@@ -10,6 +10,7 @@ use persimmon_vfs::{Error, Result, Vfs};
 use tracing::{debug, error};
 
 use crate::latency::Latencies;
+use crate::ledger::Ledger;
 use crate::protocol::Errno;
 
 /// The vfs, and what surrounds every operation on it. Cheap to clone.
@@ -19,6 +20,8 @@ pub struct Door {
     pub latencies: Arc<Latencies>,
     /// Set by the first operation that panics.
     pub panicked: Arc<AtomicBool>,
+    /// What a daemon that comes after this one has to know, where there may be one.
+    pub ledger: Option<Arc<Ledger>>,
 }
 
 impl Door {

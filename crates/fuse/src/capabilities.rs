@@ -27,6 +27,8 @@ pub struct Agreed {
     pub rings: bool,
     /// SETXATTR has flags of the kernel's own: a fixed part of 16 bytes, not 8.
     pub setxattr_ext: bool,
+    /// The kernel sends requests again when it is asked to.
+    pub resend: bool,
 }
 
 /// Asks for what serves a filesystem that nobody but its daemon changes, as far as the kernel has
@@ -62,12 +64,14 @@ pub fn negotiate(config: &mut KernelConfig, asked: Wanted) -> Agreed {
         && config
             .add_capabilities(InitFlags::FUSE_OVER_IO_URING)
             .is_ok();
+    let resend = config.add_capabilities(InitFlags::FUSE_HAS_RESEND).is_ok();
     // The bounds are below what the protocol allows, so none of these is refused.
     let _ = config.set_max_write(MAX_WRITE_BYTES);
     let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
     let _ = config.set_congestion_threshold(BACKGROUND_REQUESTS_MAX * 3 / 4);
     Agreed {
         rings,
+        resend,
         setxattr_ext: !missing.contains(InitFlags::FUSE_SETXATTR_EXT),
     }
 }

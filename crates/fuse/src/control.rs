@@ -107,9 +107,9 @@ pub(crate) fn may(uid: u32) -> Result<(), Errno> {
 }
 
 /// The daemon's side: the answer to a message, and the names that it made.
-pub(crate) fn answer(live: &dyn Live, input: &[u8]) -> (Vec<u8>, Option<Made>) {
+pub(crate) fn answer(live: &dyn Live, input: &[u8], resent: bool) -> (Vec<u8>, Option<Made>) {
     let result = match parse(input) {
-        Some((DONE, text)) => live.control(text),
+        Some((DONE, text)) => live.control(text, resent),
         _ => Err(format!("this daemon speaks version {VERSION}")),
     };
     let (status, text, made) = match result {

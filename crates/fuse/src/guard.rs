@@ -63,7 +63,7 @@ fn await_ready(mut from: ChildStdout) -> io::Result<()> {
 
 /// The file that aborts the connection of a mount when it is written to. It is of no use, and harms no other mount, once
 /// that is gone.
-fn abort_file(mount: Dev) -> io::Result<File> {
+pub(crate) fn abort_file(mount: Dev) -> io::Result<File> {
     // The kernel's own number of the device.
     let number = u64::from(major(mount)) << 20 | u64::from(minor(mount));
     let name = Path::new(&number.to_string()).join("abort");

@@ -20,11 +20,11 @@ pub trait Live: Send + Sync + 'static {
     fn sync(&self) -> Vec<u8>;
 
     /// Does what a command asks ([`crate::control`]), and answers with at most
-    /// [`crate::control::TEXT_BYTES_MAX`] bytes, or says why not.
+    /// [`crate::control::TEXT_BYTES_MAX`] bytes, or says why not. `resent`: a daemon before this one was asked, too, and may have done it.
     ///
     /// # Errors
     /// Words for whoever asked.
-    fn control(&self, command: &[u8]) -> Result<Answered, String>;
+    fn control(&self, command: &[u8], resent: bool) -> Result<Answered, String>;
 }
 
 /// What came of a command.

@@ -19,6 +19,7 @@ use crate::options::MountOptions;
 use crate::protocol::{self, Answer, Call, Entries, Errno, Fields, opcode};
 use crate::session::{self, Event, Handshake};
 use crate::transport::{self, Connected, Connection, Outcome, Serve, Transport};
+use crate::write_back::WriteBack;
 
 /// Of every open file: its cache holds, and its close is not told (as `adapter::names::opened`).
 const OPEN_FLAGS: u32 = 1 << 1 | 1 << 5;
@@ -37,11 +38,13 @@ pub fn serve(dir: &Path, options: &MountOptions) -> io::Result<()> {
     let agreed = agreed.get().copied().unwrap_or_default();
     let (sender, events) = sync_channel(4);
     let server = Box::new(Nothing::default());
-    let connection = Connection::new(session.as_fd(), server, agreed, Connected(sender))?;
+    let (write_back, connected) = (WriteBack::direct(), Connected(sender));
+    let connection = Connection::new(session.as_fd(), server, agreed, write_back, connected)?;
     if agreed.rings {
         transport::serve_rings(&connection)?;
     } else {
-        transport::serve_device(&connection, options.threads)?;
+        let devices = transport::descriptors(session.as_fd(), options.threads.max(1))?;
+        transport::serve_device(&connection, devices)?;
     }
     drop(connection);
     while let Ok(event) = events.recv() {

@@ -62,6 +62,8 @@ pub struct MountOptions {
     pub allow_duplicate: bool,
     /// `fuse`: as plain FUSE, also where a mount of type `fuseblk` is possible.
     pub plain_fuse: bool,
+    /// `supervise`: a daemon that dies, or is replaced, is followed by another one.
+    pub supervise: bool,
     /// `remount`: change the flags of a mount that is there.
     pub remount: bool,
 }
@@ -106,6 +108,7 @@ impl Default for MountOptions {
             log: None,
             allow_duplicate: false,
             plain_fuse: false,
+            supervise: false,
             remount: false,
         }
     }
@@ -260,7 +263,7 @@ mod tests {
     fn every_option_of_the_table_is_taken() {
         let list = "ro,rw,noatime,relatime,atime,strictatime,nodiratime,diratime,suid,nosuid,dev,nodev,exec,noexec,\
             sync,async,dirsync,allow_other,noallow_other,default_permissions,errors=continue,\
-            fsync=strict,compression=zstd:7,deltas=always,dedup=write,dedup_memory=1M,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,fuse,remount";
+            fsync=strict,compression=zstd:7,deltas=always,dedup=write,dedup_memory=1M,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,fuse,supervise,remount";
         let options = MountOptions::parse(list).unwrap();
         assert_eq!(
             options,
@@ -290,6 +293,7 @@ mod tests {
                 log: Some("/var/log/p".into()),
                 allow_duplicate: true,
                 plain_fuse: true,
+                supervise: true,
                 remount: true,
             }
         );

@@ -10,7 +10,7 @@ use bytemuck::{AnyBitPattern, bytes_of, pod_read_unaligned};
 
 pub use encode::{
     Entries, attributes, created, entry, flags, forget_attributes, forget_name, ioctl_done, length,
-    negative, offset, opened, space, statx, write_back,
+    negative, offset, opened, resend, space, statx, write_back,
 };
 
 /// Bytes of a request's header.
@@ -88,6 +88,9 @@ pub struct Errno(pub i32);
 /// A request that is not as its operation should be.
 pub const MALFORMED: Errno = Errno(libc::EINVAL);
 
+/// Is set in the number of a request that the kernel sends again.
+const RESENT: u64 = 1 << 63;
+
 /// Who asks for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -118,6 +121,16 @@ impl Header {
             gid: fields.u32()?,
             pid: fields.u32()?,
         })
+    }
+
+    /// The kernel has sent it before, to a daemon that did not answer it: that one may have done what it asks for.
+    pub fn is_resent(&self) -> bool {
+        self.unique & RESENT != 0
+    }
+
+    /// The number that it has however often it is sent.
+    pub fn request(&self) -> u64 {
+        self.unique & !RESENT
     }
 
     /// The header of an answer with a body of `len` bytes; `error` is 0 or a positive number.

@@ -24,10 +24,13 @@ use crate::capabilities::{self, Agreed, Wanted};
 use crate::fuseblk::Fuseblk;
 use crate::guard;
 use crate::latency::Latencies;
+use crate::ledger::Ledger;
 use crate::live::Live;
 use crate::mounts;
 use crate::options::{MountOptions, Rings};
+use crate::resume::{self, Handover};
 use crate::transport::{self, Connected, Connection, Later};
+use crate::write_back::WriteBack;
 
 /// Read-ahead of the mount, KiB. The kernel's default of 128 halves the speed of sequential reads.
 const READ_AHEAD_KIB: u32 = 1024;
@@ -67,6 +70,8 @@ pub(crate) enum Event {
     Ended,
     /// Somebody wants the daemon to end.
     Stop(&'static str),
+    /// Nobody would notice any more that the daemon dies.
+    Unsupervised,
     /// The last mount of a `fuseblk` is gone, and the kernel waits until the volume is closed.
     Destroyed(Closing),
 }
@@ -113,6 +118,11 @@ impl Stopper {
         // A full queue already holds a request to stop.
         let _ = self.0.try_send(Event::Stop(why));
     }
+
+    /// The supervisor is gone: a guard takes its place, and no other daemon will come.
+    pub fn unsupervised(&self) {
+        let _ = self.0.try_send(Event::Unsupervised);
+    }
 }
 
 /// How a mount ended.
@@ -134,6 +144,10 @@ pub struct Mount {
     stopper: Stopper,
     panicked: Arc<AtomicBool>,
     hears: Hears,
+    /// What a daemon after this one needs.
+    handover: Option<Handover>,
+    /// Told when the mount has ended.
+    ledger: Option<Arc<Ledger>>,
 }
 
 /// Mounts `vfs` at `dir`: attaches `fuseblk` if there is one, else as plain `fuse`. When this returns, the mount
@@ -157,11 +171,17 @@ pub fn mount(
     })?;
     let panicked = Arc::new(AtomicBool::new(false));
     let (sender, events) = sync_channel(4);
+    let ledger = match options.supervise {
+        true => Some(Ledger::new().map_err(MountError::Thread)?),
+        false => None,
+    };
     let door = Door {
         vfs,
         latencies,
         panicked: Arc::clone(&panicked),
+        ledger: ledger.clone(),
     };
+    resume::keep_room(&door).map_err(MountError::Thread)?;
     let adapter = Adapter::new(door, live, options, sender.clone()).map_err(MountError::Thread)?;
     let heard_of_syncs = adapter.heard_of_syncs();
     let refused = |error: io::Error| MountError::Refused {
@@ -196,21 +216,36 @@ pub fn mount(
     let fuseblk = ManuallyDrop::new(fuseblk);
     let agreed = agreed.get().copied().unwrap_or_default();
     let connected = Connected(sender.clone());
-    let connection = Connection::new(session.as_fd(), Box::new(adapter), agreed, connected);
-    let served = connection.and_then(|connection| {
+    let serve = || {
+        let (write_back, mut handover) = match &ledger {
+            Some(ledger) => Handover::begin(session.as_fd(), ledger, agreed, options.threads)?,
+            None => (WriteBack::direct(), None),
+        };
+        let adapter = Box::new(adapter);
+        let connection = Connection::new(session.as_fd(), adapter, agreed, write_back, connected)?;
         if agreed.rings {
-            transport::serve_rings(&connection)
+            transport::serve_rings(&connection)?;
         } else {
-            transport::serve_device(&connection, options.threads)
+            let devices = match &mut handover {
+                Some(handover) => handover.devices()?,
+                None => transport::descriptors(session.as_fd(), options.threads.max(1))?,
+            };
+            transport::serve_device(&connection, devices)?;
         }
-    });
-    served.map_err(refused).inspect_err(|_| detach())?;
+        io::Result::Ok(handover)
+    };
+    let mut handover = serve().map_err(refused).inspect_err(|_| detach())?;
     // From here on threads of this process may come to wait for each other in the kernel.
     let mounted = match fuseblk.as_ref() {
         Some(fuseblk) => fuseblk.root().and_then(|root| Ok(rustix::fs::fstat(root)?)),
         None => rustix::fs::stat(&dir).map_err(io::Error::from),
     };
-    if let Err(error) = mounted.and_then(|found| guard::start(found.st_dev)) {
+    let guarded = mounted.and_then(|found| match &mut handover {
+        // The supervisor does what the guard would do.
+        Some(handover) => handover.abort_by(guard::abort_file(found.st_dev)?),
+        None => guard::start(found.st_dev),
+    });
+    if let Err(error) = guarded {
         info!("{}: without a guard: {error}", dir.display());
     }
     let mut hears = Hears {
@@ -228,16 +263,40 @@ pub fn mount(
     }
     let place = Place::new(dir);
     place.set_read_ahead();
+    if let Some(handover) = &mut handover {
+        handover.facts.mount.clone_from(&place.device);
+        (handover.facts.umount, handover.facts.syncfs) = (hears.umount, hears.syncfs);
+    }
     Ok(Mount {
         place,
         events,
         stopper: Stopper(sender),
         panicked,
         hears,
+        handover,
+        ledger,
     })
 }
 
 impl Mount {
+    pub(crate) fn resumed(
+        place: Place,
+        (stopper, events): (SyncSender<Event>, Receiver<Event>),
+        panicked: Arc<AtomicBool>,
+        hears: Hears,
+        ledger: Arc<Ledger>,
+    ) -> Mount {
+        Mount {
+            place,
+            events,
+            stopper: Stopper(stopper),
+            panicked,
+            hears,
+            handover: None,
+            ledger: Some(ledger),
+        }
+    }
+
     /// A handle to end the mount with.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
@@ -257,10 +316,23 @@ impl Mount {
         Arc::clone(&self.panicked)
     }
 
+    /// What a supervisor has to keep for the daemon that comes after this one, once.
+    pub fn handover(&mut self) -> Option<Handover> {
+        self.handover.take()
+    }
+
     /// Waits until the mount is gone: unmounted by somebody, or because of [`Stopper::stop`].
     /// Bounded once told to stop.
     #[must_use]
     pub fn wait(self) -> End {
+        let end = self.wait_for_end();
+        if let Some(ledger) = &self.ledger {
+            ledger.end();
+        }
+        end
+    }
+
+    fn wait_for_end(&self) -> End {
         let mut deadline: Option<Instant> = None;
         loop {
             let event = match deadline {
@@ -282,6 +354,7 @@ impl Mount {
                     self.unmount();
                 }
                 Ok(Event::Stop(_)) => {}
+                Ok(Event::Unsupervised) => self.place.guard(),
                 Err(RecvTimeoutError::Timeout) => {
                     warn!(
                         "{}: files are still open after {} seconds; ending without them",
@@ -319,7 +392,7 @@ impl Handshake {
         Ok(Handshake {
             wanted: Wanted {
                 writeback_cache: options.writeback_cache,
-                rings: wants_rings(options.io_uring)?,
+                rings: wants_rings(options)?,
                 read_only: options.read_only,
             },
             agreed: Arc::default(),
@@ -340,7 +413,17 @@ impl Filesystem for Handshake {
 const PROCESSORS_AUTO_MAX: usize = 32;
 
 /// Whether to ask the kernel for rings.
-fn wants_rings(option: Rings) -> io::Result<bool> {
+fn wants_rings(options: &MountOptions) -> io::Result<bool> {
+    let option = options.io_uring;
+    if options.supervise {
+        // What came through rings the kernel does not send again.
+        return match option {
+            Rings::On => Err(io::Error::other(
+                "io_uring=on and supervise exclude each other; leave one of them out",
+            )),
+            Rings::Auto | Rings::Off => Ok(false),
+        };
+    }
     let available = transport::is_enabled() && option != Rings::Off;
     match option {
         Rings::Off => Ok(false),
@@ -356,13 +439,18 @@ fn wants_rings(option: Rings) -> io::Result<bool> {
 
 /// The mount point, and which of the filesystems that may be mounted there is this one.
 #[derive(Clone)]
-struct Place {
+pub(crate) struct Place {
     dir: PathBuf,
     /// `major:minor`, where `/proc` told it.
     device: Option<String>,
 }
 
 impl Place {
+    /// That of a mount which a daemon before this one has made.
+    pub(crate) fn known(dir: PathBuf, device: Option<String>) -> Place {
+        Place { dir, device }
+    }
+
     fn new(dir: PathBuf) -> Place {
         let line = mounts::at(&dir).unwrap_or_else(|error| {
             warn!("/proc/self/mountinfo: {error}");
@@ -382,6 +470,27 @@ impl Place {
 
     fn is_mounted(&self) -> bool {
         self.device.is_some() && self.is_top()
+    }
+
+    /// Starts a guard, which the first thread of the process has to do.
+    fn guard(&self) {
+        let number = self.device.as_deref().and_then(|device| {
+            let (major, minor) = device.split_once(':')?;
+            Some(rustix::fs::makedev(
+                major.parse().ok()?,
+                minor.parse().ok()?,
+            ))
+        });
+        let Some(number) = number else {
+            return;
+        };
+        match guard::start(number) {
+            Ok(()) => warn!(
+                "{}: the supervisor is gone: if this daemon dies, the mount does too",
+                self.dir.display()
+            ),
+            Err(error) => warn!("{}: without a guard: {error}", self.dir.display()),
+        }
     }
 
     fn set_read_ahead(&self) {

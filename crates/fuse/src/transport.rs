@@ -17,7 +17,9 @@ use tracing::error;
 use crate::capabilities::Agreed;
 use crate::protocol::{Answer, Call, Errno};
 use crate::session::Event;
+use crate::write_back::WriteBack;
 
+pub use device::{descriptors, knows, resend, write_back};
 pub use ring::{is_enabled, probe};
 
 /// What became of a request.
@@ -88,6 +90,7 @@ pub struct Connection {
     device: OwnedFd,
     server: Box<dyn Serve>,
     agreed: Agreed,
+    write_back: Arc<WriteBack>,
     connected: Connected,
 }
 
@@ -97,12 +100,14 @@ impl Connection {
         device: BorrowedFd<'_>,
         server: Box<dyn Serve>,
         agreed: Agreed,
+        write_back: WriteBack,
         connected: Connected,
     ) -> io::Result<Arc<Connection>> {
         Ok(Arc::new(Connection {
             device: device.try_clone_to_owned()?,
             server,
             agreed,
+            write_back: Arc::new(write_back),
             connected,
         }))
     }
@@ -129,17 +134,12 @@ fn start(
     thread::Builder::new().name(name).spawn(serve).map(drop)
 }
 
-/// Serves the kernel by `count` threads that read requests and write answers.
+/// Serves the kernel by threads that read requests and write answers, one for each of [`descriptors`].
 ///
 /// # Errors
-/// The system gives no threads or descriptors.
-pub fn serve_device(connection: &Arc<Connection>, count: usize) -> io::Result<()> {
-    for number in 0..count.max(1) {
-        let own = match number {
-            0 => connection.device.as_fd().try_clone_to_owned()?,
-            // Requests are handed out to whoever reads; a descriptor each spares them a lock.
-            _ => device::clone(connection.device.as_fd())?,
-        };
+/// The system gives no threads.
+pub fn serve_device(connection: &Arc<Connection>, devices: Vec<OwnedFd>) -> io::Result<()> {
+    for (number, own) in devices.into_iter().enumerate() {
         start(format!("fuse-{number}"), connection, |connection| {
             device::run(own, connection, false)
         })?;

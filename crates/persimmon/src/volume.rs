@@ -10,7 +10,7 @@ use persimmon_device::{
     drive, pair,
 };
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
-use persimmon_vfs::{Clock, Compression, Deltas, Vfs};
+use persimmon_vfs::{Clock, Compression, Deltas, Ino, Vfs};
 
 use crate::kept::{Keeper, Place, draw_opening, replay::replay};
 use crate::{
@@ -336,11 +336,28 @@ impl Opened {
     /// # Errors
     /// When that cannot be brought in, or a thread cannot be started.
     pub fn start(self, clock: Arc<dyn Clock>) -> Result<Filesystem> {
+        let orphans = self.orphans();
+        self.start_freeing(clock, orphans)
+    }
+
+    /// The same for a kernel that goes on using the volume: unlinked files, which it may have open, are not freed but answered.
+    ///
+    /// # Errors
+    /// As of [`Opened::start`].
+    pub fn resume(self, clock: Arc<dyn Clock>) -> Result<(Filesystem, Vec<Ino>)> {
+        let orphans = self.orphans();
+        Ok((self.start_freeing(clock, Vec::new())?, orphans))
+    }
+
+    fn orphans(&self) -> Vec<Ino> {
         // They stay on their list: the next opening frees them.
-        let mut orphans = self.volume.orphans().unwrap_or_else(|error| {
+        self.volume.orphans().unwrap_or_else(|error| {
             tracing::warn!("unlinked files cannot be listed: {error}");
             Vec::new()
-        });
+        })
+    }
+
+    fn start_freeing(self, clock: Arc<dyn Clock>, mut orphans: Vec<Ino>) -> Result<Filesystem> {
         let commit = Arc::new(CommitInterval::new(self.options.commit_interval));
         let place = Place::of(self.volume.identity().uuid, self.device);
         let vfs = Arc::new(Vfs::new(self.volume, clock, self.options.vfs));

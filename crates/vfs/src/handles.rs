@@ -73,6 +73,48 @@ impl Handles {
         Ok(Handle((slot * SHARDS + which + 1) as u64))
     }
 
+    /// One that had this number in the process before. [`Handles::list_free`] has to follow.
+    pub(crate) fn insert_at(
+        &self,
+        handle: Handle,
+        ino: Ino,
+        node: Arc<Node>,
+        flags: OpenFlags,
+    ) -> Result<()> {
+        let (lock, slot) = self.place(handle).ok_or(Error::BadHandle)?;
+        if slot >= self.max {
+            return Err(Error::BadHandle);
+        }
+        let mut shard = lock.write();
+        if shard.slots.len() <= slot {
+            shard.slots.resize(slot + 1, None);
+        }
+        let place = shard.slots.get_mut(slot).ok_or(Error::BadHandle)?;
+        if place.is_some() {
+            return Err(Error::BadHandle);
+        }
+        *place = Some(Arc::new(Open {
+            ino,
+            node,
+            flags,
+            directory: false,
+            hint: LifetimeHint::default(),
+            void: AtomicBool::new(false),
+        }));
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Finds the slots between those that were taken by number.
+    pub(crate) fn list_free(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.write();
+            let slots = shard.slots.iter().enumerate();
+            let free = slots.filter(|(_, open)| open.is_none());
+            shard.free = free.map(|(slot, _)| slot).collect();
+        }
+    }
+
     fn place(&self, handle: Handle) -> Option<(&RwLock<Shard>, usize)> {
         let number = usize::try_from(handle.0).ok()?.checked_sub(1)?;
         Some((self.shards.get(number % SHARDS)?, number / SHARDS))

@@ -27,6 +27,7 @@ mod privileges;
 mod protection;
 mod quota;
 mod rename;
+mod resumed;
 mod snapshots;
 mod trim;
 mod types;

@@ -30,6 +30,7 @@ pub mod scrub;
 pub mod snapshot;
 pub mod snapshots;
 pub mod streams;
+pub mod supervised;
 pub mod sys;
 pub mod two_devices;
 pub mod unmounted;

@@ -8,7 +8,7 @@ use crate::volume::{Kind, Volume};
 use crate::{
     bad_input, clones, compression, damage, dedup, deltas, durable, endurance, full, installed,
     kill, live_tools, many_files, model, output, phases, quota, remount, scrub, snapshots, streams,
-    two_devices, unmounted, unmounting, workplace,
+    supervised, two_devices, unmounted, unmounting, workplace,
 };
 
 /// A named test with volumes of its own.
@@ -82,6 +82,7 @@ pub fn all() -> Vec<Scenario> {
         scrub::SCENARIOS,
         snapshots::SCENARIOS,
         streams::SCENARIOS,
+        supervised::SCENARIOS,
         quota::SCENARIOS,
         live_tools::SCENARIOS,
         unmounted::SCENARIOS,

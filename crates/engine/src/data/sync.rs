@@ -125,8 +125,13 @@ impl FileData {
                 self.placement.pack_ahead();
                 Ok(())
             }
-            None => self.history.record(self.store.log.last_lsn()),
+            None => self.record(),
         }
+    }
+
+    /// Has the history outlive the death of this process, without what is staged.
+    pub(crate) fn record(&self) -> Result<()> {
+        self.history.record(self.store.log.last_lsn())
     }
 
     /// Writes back what is staged now, in batches of many files. Data written meanwhile is not waited for, and the caller looks at what could not

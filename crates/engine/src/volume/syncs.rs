@@ -27,4 +27,10 @@ impl<'a> Syncs<'a> {
     pub fn files(&self, inos: &[Ino]) -> Vec<Result<()>> {
         self.engine.data.sync_files(inos)
     }
+
+    /// Has all changes of names and attributes that were made before this call outlive the death of this process; the power may take
+    /// them. What was written to files and is staged stays staged.
+    pub fn record(&self) -> Result<()> {
+        self.engine.data.record()
+    }
 }

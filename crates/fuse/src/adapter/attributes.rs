@@ -7,7 +7,7 @@ use persimmon_vfs::{
     XattrMode,
 };
 
-use super::{Adapter, author, author_by_uid, caller, done, node};
+use super::{Adapter, author, author_by_uid, caller, done, keeping, node};
 use crate::control;
 use crate::inode_flags;
 use crate::lifetimes;
@@ -82,7 +82,8 @@ impl Adapter {
         };
         done(self.door.run("setxattr", |vfs| {
             let mode = XattrMode::from_linux(flags.cast_signed())?;
-            vfs.setxattr(&caller, node, name, value, mode)
+            let set = vfs.setxattr(&caller, node, name, value, mode);
+            keeping::set(&call.header, vfs, (node, name, value), set)
         }))
     }
 
@@ -104,10 +105,9 @@ impl Adapter {
 
     pub(super) fn removexattr(&self, call: &Call<'_>) -> Answer {
         let (node, name) = (node(call), call.name()?);
-        done(
-            self.door
-                .run("removexattr", |vfs| vfs.removexattr(node, name)),
-        )
+        done(self.door.run("removexattr", |vfs| {
+            keeping::removed(&call.header, vfs.removexattr(node, name))
+        }))
     }
 
     pub(super) fn ioctl(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
@@ -136,9 +136,10 @@ impl Adapter {
     /// A command to the daemon, answered by another thread.
     fn control(&self, call: &Call<'_>, transport: &dyn Transport) -> Outcome {
         let (door, later, live) = (self.door.clone(), transport.later(), self.live.clone());
-        let message = call.data().to_vec();
+        let (message, resent) = (call.data().to_vec(), call.header.is_resent());
         self.controls.run(move || {
-            let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message)));
+            let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message, resent)));
+            let answer = answer.and_then(|answer| door.record().map(|()| answer));
             // It may have taken a snapshot, of which the kernel knows nothing: it is to list them anew.
             later.write_back(SNAPSHOTS.0);
             if let Ok((_, Some(made))) = &answer {
@@ -174,7 +175,17 @@ impl Adapter {
         };
         let (door, node, sync) = (self.door.clone(), node(call), self.sync);
         let author = author_by_uid(call.header);
+        if call.header.is_resent() {
+            // It may have been done, and to do it twice takes more out, or puts more in.
+            tracing::warn!(
+                ino = node.0,
+                "taking a range out of a file, or putting one in, was under way when the daemon died: whoever asked has \
+                 to look whether it was done"
+            );
+            return Outcome::Now(Err(Errno(libc::EIO)));
+        }
         self.renames.run_elsewhere(move || {
+            let before = door.position();
             later.write_back(node.0);
             let changed = door.run("ioctl", |vfs| {
                 vfs.kill_privileges(node, file, author)?;
@@ -184,6 +195,7 @@ impl Adapter {
                 }
                 Ok(())
             });
+            let changed = changed.and_then(|()| door.record_content(node, before));
             later.write_back(node.0);
             later.answer(changed.map(|()| whole(&[])));
         });
@@ -286,6 +298,15 @@ fn answer_sized(call: &mut Call<'_>, size: u32, value: &[u8]) -> Answer {
     } else {
         call.answer(value)
     }
+}
+
+/// Whether a SETATTR changes content, times that a write sets, or permissions that a write changes.
+pub(super) fn changes(mut fields: Fields<'_>) -> Result<(bool, bool, bool), Errno> {
+    let which = fields.u32()?;
+    let asked = |bits: u32| which & bits != 0;
+    let mode = SET_MODE | SET_UID | SET_GID;
+    let times = SET_MTIME | SET_CTIME;
+    Ok((asked(SET_SIZE), asked(times), asked(mode)))
 }
 
 fn set_attr(mut fields: Fields<'_>, header: Header) -> Result<(SetAttr, Handle), Errno> {

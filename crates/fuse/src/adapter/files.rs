@@ -5,7 +5,7 @@ use persimmon_vfs::{Allocate, Error, Handle, Ino, LockOwner, SeekTo, WriteFlags}
 use super::names::opened;
 use super::{Adapter, author, author_by_uid, done, node, open_flags};
 use crate::capabilities::MAX_WRITE_BYTES;
-use crate::protocol::{self, Answer, Call};
+use crate::protocol::{self, Answer, Call, Errno};
 use crate::transport::Transport;
 
 /// Most bytes one copy request moves, so that its answer fits 32 bits.
@@ -19,9 +19,12 @@ const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 impl Adapter {
     pub(super) fn open(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Answer {
         let mut fields = call.fields();
-        let linux = fields.u32()?;
-        let flags = open_flags(call.header, linux, fields.u32()?);
-        let node = node(call);
+        let (linux, kills) = (fields.u32()?, fields.u32()?);
+        let flags = open_flags(call.header, linux, kills);
+        let (node, before) = (node(call), self.door.position());
+        if let Some(open) = self.opened_before(&call.header) {
+            return call.answer(&protocol::opened(open.handle.0, opened(true)));
+        }
         let file = self.door.run("open", |vfs| {
             let file = vfs.open(node, flags)?;
             if flags.truncate {
@@ -38,6 +41,11 @@ impl Adapter {
                 // It remembers the attributes for long.
                 transport.knows(node.0);
             }
+        }
+        self.note_opened(&call.header, node, file, (linux, kills))?;
+        if flags.truncate {
+            let recorded = self.door.record_content(node, before);
+            recorded.inspect_err(|_| self.close_unanswered(node, file))?;
         }
         self.pages.opened(node, linux);
         let flush = self.door.vfs.needs_flush(file) || self.pages.may_be_by(linux);
@@ -74,6 +82,9 @@ impl Adapter {
         let written = self.door.run("write", |vfs| {
             timer.time(|| vfs.write(node, file, offset, data, flags))
         })?;
+        let kills = write_flags & WRITE_KILL_SUIDGID != 0;
+        let kills = kills.then_some(call.header.gid);
+        self.note_written(node, offset, data.get(..written.len).unwrap_or(data), kills)?;
         call.answer(&protocol::length(written.len as u32))
     }
 
@@ -89,8 +100,12 @@ impl Adapter {
     pub(super) fn release(&self, call: &Call<'_>) -> Answer {
         let mut fields = call.fields();
         let (node, file, linux) = (node(call), Handle(fields.u64()?), fields.u32()?);
+        self.note_released(file);
         let released = self.door.run("release", |vfs| vfs.release(node, file));
-        self.pages.released(node, linux);
+        // A release that is sent again may have been done before.
+        if released != Err(Errno(libc::EBADF)) {
+            self.pages.released(node, linux);
+        }
         done(released)
     }
 

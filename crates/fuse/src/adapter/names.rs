@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use persimmon_vfs::{Error, Handle, Ino, Listing, RenameMode, SNAPSHOTS, Vfs};
 
+use super::keeping::{self, exchange, is_renamed, removed};
 use super::{Adapter, caller, done, node, open_flags, sync_parent};
 use crate::capabilities::MAX_WRITE_BYTES;
+use crate::ledger::OpenFile;
 use crate::protocol::{self, Answer, Call, Entries, Errno, Fields, opcode};
 use crate::transport::{Outcome, Transport};
 
@@ -64,7 +66,8 @@ impl Adapter {
         let (mode, rdev, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));
         let made = self.door.run("mknod", |vfs| {
-            let made = vfs.mknod(&caller, parent, name, mode, rdev)?;
+            let made = vfs.mknod(&caller, parent, name, mode, rdev);
+            let made = keeping::made(&call.header, vfs, (parent, name), made)?;
             self.sync_parent(parent, made)
         })?;
         call.answer(&protocol::entry(&made))
@@ -86,15 +89,18 @@ impl Adapter {
         let (name, caller, dirsync) = (call.name()?.to_vec(), caller(call.header, 0), self.dirsync);
         let later = transport.later_with_pages().ok_or(Errno(libc::EAGAIN))?;
         let (door, pages) = (self.door.clone(), Arc::clone(&self.pages));
+        let header = call.header;
         self.renames.run_elsewhere(move || {
             for ino in pages.all() {
                 later.write_back(ino.0);
             }
             let taken = door.run("mkdir", |vfs| {
-                let taken = vfs.mkdir(&caller, SNAPSHOTS, &name, 0)?;
+                let taken = vfs.mkdir(&caller, SNAPSHOTS, &name, 0);
+                let taken = keeping::made(&header, vfs, (SNAPSHOTS, &name), taken)?;
                 sync_parent(vfs, dirsync, SNAPSHOTS)?;
                 Ok(taken)
             });
+            let taken = taken.and_then(|taken| door.record().map(|()| taken));
             later.answer(taken.map(|taken| protocol::entry(&taken).to_vec()));
         });
         Ok(())
@@ -105,7 +111,8 @@ impl Adapter {
         let (mode, umask) = (fields.u32()?, fields.u32()?);
         let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));
         let made = self.door.run("mkdir", |vfs| {
-            let made = vfs.mkdir(&caller, parent, name, mode)?;
+            let made = vfs.mkdir(&caller, parent, name, mode);
+            let made = keeping::made(&call.header, vfs, (parent, name), made)?;
             self.sync_parent(parent, made)
         })?;
         call.answer(&protocol::entry(&made))
@@ -115,7 +122,8 @@ impl Adapter {
         let (parent, caller) = (node(call), caller(call.header, 0));
         let (name, target) = call.two_names()?;
         let made = self.door.run("symlink", |vfs| {
-            let made = vfs.symlink(&caller, parent, name, target)?;
+            let made = vfs.symlink(&caller, parent, name, target);
+            let made = keeping::made(&call.header, vfs, (parent, name), made)?;
             self.sync_parent(parent, made)
         })?;
         call.answer(&protocol::entry(&made))
@@ -143,7 +151,7 @@ impl Adapter {
     ) -> Answer {
         let (parent, name) = (node(call), call.name()?);
         done(self.door.run(operation, |vfs| {
-            remove(vfs, parent, name)?;
+            removed(&call.header, remove(vfs, parent, name))?;
             self.sync_parent(parent, ())
         }))
     }
@@ -168,8 +176,15 @@ impl Adapter {
         let dirsync = self.dirsync;
         let caller = caller(call.header, 0);
         let how = RenameMode::from_linux(flags).ok();
+        let (header, ledger) = (call.header, self.door.ledger.clone());
         let rename = move |vfs: &Vfs, old: &[u8], new: &[u8]| {
             match how.ok_or(Error::Invalid("rename flags"))? {
+                (RenameMode::Exchange, false) => {
+                    exchange(&header, ledger.as_deref(), vfs, (from, old), (to, new))?;
+                }
+                (_, leaves_whiteout)
+                    if header.is_resent()
+                        && is_renamed(vfs, (from, old), (to, new), leaves_whiteout)? => {}
                 (mode, true) => {
                     vfs.rename_leaving_whiteout(&caller, (from, old), (to, new), mode)?;
                 }
@@ -191,6 +206,7 @@ impl Adapter {
         self.renames.run_elsewhere(move || {
             later.write_back(source.0);
             let renamed = door.run("rename", |vfs| rename(vfs, &old, &new));
+            let renamed = renamed.and_then(|()| door.record());
             later.answer(renamed.map(|()| Vec::new()));
         });
         Ok(Outcome::Later)
@@ -211,7 +227,8 @@ impl Adapter {
         let (ino, parent) = (Ino(call.fields().u64()?), node(call));
         let name = call.name()?;
         let linked = self.door.run("link", |vfs| {
-            let linked = vfs.link(ino, parent, name)?;
+            let linked = vfs.link(ino, parent, name);
+            let linked = keeping::made(&call.header, vfs, (parent, name), linked)?;
             self.sync_parent(parent, linked)
         })?;
         call.answer(&protocol::entry(&linked))
@@ -219,25 +236,43 @@ impl Adapter {
 
     pub(super) fn create(&self, call: &mut Call<'_>) -> Answer {
         let mut fields = call.fields();
-        let (linux, mode, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let flags = open_flags(call.header, linux, fields.u32()?);
+        let (linux, mode, umask, kills) =
+            (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+        let flags = open_flags(call.header, linux, kills);
+        if let Some(open) = self.opened_before(&call.header) {
+            return self.answer_created(call, &open);
+        }
         let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));
         let (made, file) = self.door.run("create", |vfs| {
-            let made = vfs.create(&caller, parent, name, mode, flags)?;
+            let made = keeping::created(&call.header, vfs, (parent, name), flags, |vfs| {
+                vfs.create(&caller, parent, name, mode, flags)
+            })?;
             self.sync_parent(parent, made)
         })?;
+        self.note_opened(&call.header, made.ino, file, (linux, kills))?;
         self.pages.opened(made.ino, linux);
         let flush = self.pages.may_be_by(linux);
         call.answer(&protocol::created(&made, file.0, opened(flush)))
     }
 
+    /// A daemon before this one has made and opened it.
+    fn answer_created(&self, call: &mut Call<'_>, open: &OpenFile) -> Answer {
+        let made = self.door.run("create", |vfs| vfs.getattr(open.ino))?;
+        call.answer(&protocol::created(&made, open.handle.0, opened(true)))
+    }
+
     pub(super) fn tmpfile(&self, call: &mut Call<'_>) -> Answer {
         let mut fields = call.fields();
-        let (linux, mode, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let flags = open_flags(call.header, linux, fields.u32()?);
+        let (linux, mode, umask, kills) =
+            (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+        let flags = open_flags(call.header, linux, kills);
+        if let Some(open) = self.opened_before(&call.header) {
+            return self.answer_created(call, &open);
+        }
         let (parent, caller) = (node(call), caller(call.header, umask));
         let made = |vfs: &Vfs| vfs.tmpfile(&caller, parent, mode, flags);
         let (made, file) = self.door.run("tmpfile", made)?;
+        self.note_opened(&call.header, made.ino, file, (linux, kills))?;
         self.pages.opened(made.ino, linux);
         let flush = self.pages.may_be_by(linux);
         call.answer(&protocol::created(&made, file.0, opened(flush)))

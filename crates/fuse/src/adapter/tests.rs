@@ -43,7 +43,7 @@ impl Live for Nothing {
         vec![8; 10]
     }
 
-    fn control(&self, command: &[u8]) -> std::result::Result<Answered, String> {
+    fn control(&self, command: &[u8], _resent: bool) -> std::result::Result<Answered, String> {
         Ok(command.to_vec().into())
     }
 }
@@ -217,6 +217,7 @@ pub(super) fn open(device: &Arc<SimDevice>) -> Door {
         vfs: Arc::new(vfs),
         latencies: Arc::default(),
         panicked: Arc::default(),
+        ledger: None,
     }
 }
 

@@ -329,6 +329,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         assign!(plain_fuse, true),
     ),
     flag(
+        "supervise",
+        "a daemon that dies is followed by another one, and `persimmon upgrade-daemon` replaces it: programs see no \
+         error, and nothing that was answered is lost; needs Linux 6.9, makes changes of names slower, and excludes \
+         io_uring",
+        assign!(supervise, true),
+    ),
+    flag(
         "remount",
         "change ro, nosuid, nodev and noexec of a mount that is there",
         assign!(remount, true),

@@ -213,6 +213,15 @@ pub fn forget_name(directory: u64, name: &[u8]) -> Vec<u8> {
     [filled.bytes.as_slice(), name, &[0]].concat()
 }
 
+/// Has the kernel send again what was not answered (since Linux 6.9).
+pub fn resend() -> [u8; ANSWER_HEADER_LEN] {
+    const NOTIFY_RESEND: u32 = 7;
+    let mut filled = Filled::new();
+    filled.u32(ANSWER_HEADER_LEN as u32);
+    filled.u32(NOTIFY_RESEND).u64(0);
+    filled.bytes
+}
+
 /// A listing that fills up.
 pub struct Entries<'a> {
     room: &'a mut [u8],

@@ -11,9 +11,10 @@ use rustix::io::Errno as SystemErrno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use tracing::{debug, warn};
 
-use super::{Connection, Later, Outcome, Serve, Transport};
-use crate::capabilities::{Agreed, MAX_WRITE_BYTES};
+use super::{Connection, Later, Outcome, Transport};
+use crate::capabilities::MAX_WRITE_BYTES;
 use crate::protocol::{self, Call, Errno, HEADER_LEN, Header, MALFORMED, fixed_len};
+use crate::write_back::WriteBack;
 
 /// The largest request, and more.
 const BUFFER_BYTES: usize = MAX_WRITE_BYTES as usize + (64 << 10);
@@ -36,8 +37,34 @@ pub fn clone(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(new)
 }
 
+/// Descriptors of the connection of `device` for so many threads. Requests are handed out to whoever reads; a descriptor each spares
+/// them a lock. What was read from one is answered through it, and given up when it is closed by all.
+pub fn descriptors(device: BorrowedFd<'_>, count: usize) -> io::Result<Vec<OwnedFd>> {
+    let mut all = vec![device.try_clone_to_owned()?];
+    for _ in 1..count {
+        all.push(clone(device)?);
+    }
+    Ok(all)
+}
+
+/// Has the kernel send again what was read before through any descriptor of the connection and not answered. Nobody reads from it
+/// meanwhile.
+pub fn resend(device: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::io::write(device, &protocol::resend())?;
+    Ok(())
+}
+
+/// Whether the kernel refers to inode `node`. By having it forget the attributes, which finds the inode or says that there is none. One
+/// that it is about to let go of it waits for.
+pub fn knows(device: BorrowedFd<'_>, node: u64) -> bool {
+    let message = protocol::forget_attributes(node);
+    let told = rustix::io::write(device, &message);
+    told != Err(SystemErrno::NOENT)
+}
+
 struct Device {
     device: Arc<OwnedFd>,
+    write_back: Arc<WriteBack>,
     unique: u64,
 }
 
@@ -45,16 +72,13 @@ impl Transport for Device {
     fn later(&self) -> Box<dyn Later> {
         Box::new(Device {
             device: Arc::clone(&self.device),
+            write_back: Arc::clone(&self.write_back),
             unique: self.unique,
         })
     }
 
-    /// By having it forget the attributes, which finds the inode or says that there is none. One
-    /// that it is about to let go of it waits for.
     fn knows(&self, node: u64) -> bool {
-        let message = protocol::forget_attributes(node);
-        let told = rustix::io::write(&self.device, &message);
-        told != Err(SystemErrno::NOENT)
+        knows(self.device.as_fd(), node)
     }
 }
 
@@ -78,7 +102,7 @@ pub fn forget_name(device: BorrowedFd<'_>, directory: u64, name: &[u8]) {
 
 impl Later for Device {
     fn write_back(&self, node: u64) {
-        write_back(self.device.as_fd(), node);
+        self.write_back.write_back(&self.device, node);
     }
 
     fn forget_name(&self, directory: u64, name: &[u8]) {
@@ -93,12 +117,23 @@ impl Later for Device {
     }
 }
 
+/// Room for requests, all of it in memory: the kernel copies a request there without waiting for a page. Otherwise it would end the request of
+/// a daemon that is killed at that moment with an error.
+#[allow(unsafe_code)]
+fn buffer() -> Vec<u8> {
+    let buffer = vec![1; BUFFER_BYTES];
+    // SAFETY: it changes nothing of the memory but that it is not taken away; where the system refuses that, it mostly is not
+    // either.
+    unsafe { libc::mlock(buffer.as_ptr().cast(), buffer.len()) };
+    buffer
+}
+
 /// Serves until the connection ends. `lazily` is for a device from which only those requests come
 /// that nobody waits for.
 pub fn run(device: OwnedFd, connection: &Connection, lazily: bool) -> io::Result<()> {
-    let (server, agreed) = (&*connection.server, connection.agreed);
+    let server = &*connection.server;
     let device = Arc::new(device);
-    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut buffer = buffer();
     loop {
         let len = match rustix::io::read(&device, &mut buffer) {
             Ok(len) => len,
@@ -107,7 +142,7 @@ pub fn run(device: OwnedFd, connection: &Connection, lazily: bool) -> io::Result
             Err(SystemErrno::NODEV) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let answered = serve(&device, server, agreed, &mut buffer, len);
+        let answered = serve(&device, connection, &mut buffer, len);
         while server.serve_waiting() {}
         if lazily && !answered && server.may_forget_late() {
             thread::sleep(FORGETTING);
@@ -116,20 +151,14 @@ pub fn run(device: OwnedFd, connection: &Connection, lazily: bool) -> io::Result
 }
 
 /// Serves the request in the first `len` bytes. True if somebody waited for it.
-fn serve(
-    device: &Arc<OwnedFd>,
-    server: &dyn Serve,
-    agreed: Agreed,
-    buffer: &mut [u8],
-    len: usize,
-) -> bool {
+fn serve(device: &Arc<OwnedFd>, connection: &Connection, buffer: &mut [u8], len: usize) -> bool {
     let Some((header, rest)) = buffer.split_at_mut_checked(HEADER_LEN) else {
         return false;
     };
     let Ok(header) = Header::parse(header) else {
         return false;
     };
-    let fixed = fixed_len(header.opcode, agreed.setxattr_ext);
+    let fixed = fixed_len(header.opcode, connection.agreed.setxattr_ext);
     let sent = len.checked_sub(HEADER_LEN + fixed);
     let (Some(sent), Some((fixed, body))) = (sent, rest.split_at_mut_checked(fixed)) else {
         send(device.as_fd(), header.unique, MALFORMED.0, &[]);
@@ -137,9 +166,12 @@ fn serve(
     };
     let transport = Device {
         device: Arc::clone(device),
+        write_back: Arc::clone(&connection.write_back),
         unique: header.unique,
     };
-    let outcome = server.serve(&mut Call::new(header, fixed, body, sent), &transport);
+    let outcome = connection
+        .server
+        .serve(&mut Call::new(header, fixed, body, sent), &transport);
     match outcome {
         Outcome::Now(Ok(len)) => {
             let body = body.get(..len).unwrap_or_default();

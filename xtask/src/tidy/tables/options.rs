@@ -67,9 +67,21 @@ fn commands(sources: &[Source]) -> Result<Vec<(String, Vec<Opt>)>> {
         } else {
             options = options_of(sources, type_name(&variant.of), false)?;
         }
-        commands.push((variant.name.to_lowercase(), options));
+        commands.push((written(&variant.name), options));
     }
     Ok(commands)
+}
+
+/// The name of a command as users write it: `UpgradeDaemon` is `upgrade-daemon`.
+fn written(variant: &str) -> String {
+    let mut name = String::new();
+    for letter in variant.chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
 }
 
 /// The struct in the parentheses of a variant.

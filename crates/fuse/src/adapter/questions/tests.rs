@@ -51,7 +51,7 @@ impl Live for Slow {
         self.work()
     }
 
-    fn control(&self, _command: &[u8]) -> Result<Answered, String> {
+    fn control(&self, _command: &[u8], _resent: bool) -> Result<Answered, String> {
         Err("no".into())
     }
 }

@@ -1,0 +1,422 @@
+//! The process that stays when a daemon dies: it keeps the connection to the kernel, starts the daemon, and another one after it.
+//!
+//! It knows nothing of the volume and serves nothing, so that nothing of that can end it. Where no daemon can go on, it ends the connection:
+//! whoever uses the mount gets errors then, and nobody waits for ever.
+
+pub mod channel;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use persimmon_fuse::{ANSWERED_AT, Handover, write_back};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tracing::{debug, error, warn};
+
+use crate::exit::{self, FAILED, MOUNT_FAILED, MOUNT_SYSTEM};
+use channel::{Channel, Message, pack, unpack};
+
+/// The argument of a daemon that is the first, and of those that come after it. Its standard input is a [`Channel`].
+const SUPERVISED: &str = "--supervised";
+const RESUMED: &str = "--resumed";
+
+/// Daemons in a row that may die without having answered one request.
+const DEATHS_MAX: u32 = 5;
+/// How long threads of a daemon that died may be in the kernel.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 10,
+    tv_nsec: 0,
+};
+/// Of `pidfd_open`, since Linux 6.9: of one thread.
+const PIDFD_THREAD: u32 = 0o200;
+/// Before another one is started after that.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A supervisor to be.
+pub struct Supervisor {
+    arguments: Vec<OsString>,
+    usual: OomScore,
+}
+
+/// How soon the system ends a process when it runs out of memory.
+struct OomScore(Vec<u8>);
+
+impl OomScore {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    const LATE: &[u8] = b"-900";
+
+    fn own() -> OomScore {
+        OomScore(std::fs::read(OomScore::FILE).unwrap_or_default())
+    }
+
+    /// Starts a daemon with this score; that of this process is late, where the user may say so: a daemon that is ended is followed by
+    /// another, a supervisor is not.
+    fn spawn(&self, command: &mut Command) -> std::io::Result<Child> {
+        let _ = std::fs::write(OomScore::FILE, &self.0);
+        let spawned = command.spawn();
+        let _ = std::fs::write(OomScore::FILE, OomScore::LATE);
+        spawned
+    }
+}
+
+/// A program, open, for its file may be replaced.
+struct Program {
+    file: File,
+    path: PathBuf,
+}
+
+impl Program {
+    fn open(path: &Path) -> Result<Program> {
+        let mut options = File::options();
+        // To be run it need not be readable.
+        let flags = rustix::fs::OFlags::PATH.bits().cast_signed();
+        let file = options.read(true).custom_flags(flags).open(path);
+        Ok(Program {
+            file: file.with_context(|| format!("{}", path.display()))?,
+            path: path.to_owned(),
+        })
+    }
+
+    fn own() -> Result<Program> {
+        let mut own = Program::open(Path::new("/proc/self/exe"))?;
+        own.path = std::env::current_exe().context("finding this program")?;
+        Ok(own)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        command.arg0("persimmon").current_dir("/");
+        command
+    }
+}
+
+/// What is kept of a mount.
+struct Mounted {
+    handover: Handover,
+    ledger: File,
+    writes_back: Child,
+}
+
+impl Mounted {
+    /// Starts the process that has pages written back.
+    fn new(mut handover: Handover) -> Result<Mounted> {
+        let socket = handover.writes_back.take().context("a socket is missing")?;
+        let device = handover
+            .devices
+            .first()
+            .context("a descriptor is missing")?;
+        let own = Program::own()?;
+        let mut command = own.command();
+        command
+            .arg(write_back::ARGUMENT)
+            .stdin(socket)
+            .stdout(device.try_clone()?)
+            .stderr(Stdio::null())
+            .process_group(0);
+        Ok(Mounted {
+            ledger: handover.ledger.try_clone()?.into(),
+            writes_back: command.spawn().context("the process that writes back")?,
+            handover,
+        })
+    }
+
+    /// Requests that were answered.
+    fn answered(&self) -> u64 {
+        let mut count = [0; 8];
+        let read = self.ledger.read_exact_at(&mut count, ANSWERED_AT);
+        // A number that only has to differ.
+        read.map_or(0, |()| u64::from_le_bytes(count))
+    }
+
+    /// Nobody goes on: who waits gets errors. Of no use, and no harm, once nothing is mounted any more.
+    fn abort(&mut self) {
+        if let Some(abort) = self.handover.abort.take()
+            && let Err(error) = File::from(abort).write_all(b"1")
+        {
+            debug!("ending the connection: {error}");
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.abort();
+        // Not waited for: without a file to abort by, it may wait in the kernel for what ends only with this process.
+        let _ = self.writes_back.kill();
+    }
+}
+
+/// How a daemon ended, and what it said before.
+struct Ended {
+    status: ExitStatus,
+    /// It answered the kernel.
+    has_served: bool,
+    /// By which program it is to be followed.
+    replaced_by: Option<PathBuf>,
+}
+
+/// What a supervisor waits for, and keeps.
+struct Watch {
+    /// Readable once there was a signal.
+    signals: UnixStream,
+    /// The daemon was told to end.
+    is_stopping: bool,
+    mounted: Option<Mounted>,
+}
+
+impl Supervisor {
+    /// Of daemons with these arguments, besides one that says which it is.
+    pub fn new(arguments: Vec<OsString>) -> Supervisor {
+        Supervisor {
+            arguments,
+            usual: OomScore::own(),
+        }
+    }
+
+    /// Runs until a daemon has ended the mount, or none can go on.
+    ///
+    /// # Errors
+    /// The mount could not be made.
+    pub fn run(&self) -> Result<u8> {
+        let mut watch = Watch::new()?;
+        let mut program = Program::own()?;
+        // That is to take the place of the program.
+        let mut candidate: Option<Program> = None;
+        let mut note = None;
+        let mut deaths = 0;
+        loop {
+            let answered = watch.answered();
+            let running = candidate.as_ref().unwrap_or(&program);
+            let ended = self.one_daemon(&mut watch, running, note.take())?;
+            if watch.mounted.is_none() {
+                return Ok(code_of(ended.status).unwrap_or(MOUNT_FAILED));
+            }
+            if ended.has_served
+                && let Some(proven) = candidate.take()
+            {
+                program = proven;
+            }
+            match code_of(ended.status) {
+                // Whoever has served and ends by itself has ended the mount.
+                Some(code) if ended.has_served => return Ok(code),
+                _ if ended.has_served && watch.is_stopping => {
+                    error!("the daemon died before it had unmounted: {}", ended.status);
+                    return Ok(FAILED);
+                }
+                _ => {}
+            }
+            if let Some(failed) = candidate.take() {
+                let why = format!(
+                    "{} cannot go on ({}); see the log. {} goes on",
+                    failed.path.display(),
+                    ended.status,
+                    program.path.display()
+                );
+                error!("{why}");
+                note = Some(why);
+                continue;
+            }
+            if let Some(path) = ended.replaced_by {
+                match Program::open(&path) {
+                    Ok(next) => candidate = Some(next),
+                    Err(error) => note = Some(format!("{error:#}")),
+                }
+                continue;
+            }
+            warn!("the daemon died ({}); another one goes on", ended.status);
+            deaths = if watch.answered() == answered {
+                deaths + 1
+            } else {
+                0
+            };
+            if deaths >= DEATHS_MAX {
+                error!(
+                    "{deaths} daemons died in a row and answered nothing: the mount is given up"
+                );
+                return Ok(FAILED);
+            }
+            if deaths > 0 {
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Starts a daemon and waits until it has ended.
+    fn one_daemon(
+        &self,
+        watch: &mut Watch,
+        program: &Program,
+        note: Option<String>,
+    ) -> Result<Ended> {
+        let failed = |error: std::io::Error| {
+            exit::error(MOUNT_SYSTEM, format!("starting the daemon: {error}"))
+        };
+        let (channel, there) = Channel::pair().map_err(failed)?;
+        let mut command = program.command();
+        command.arg("mount").args(&self.arguments).stdin(there);
+        command.arg(if watch.mounted.is_some() {
+            RESUMED
+        } else {
+            SUPERVISED
+        });
+        let mut daemon = self.usual.spawn(&mut command).map_err(failed)?;
+        // It has the other end: only so is its death heard.
+        drop(command);
+        if let Some(mounted) = &watch.mounted {
+            let (kept, descriptors) = pack(&mounted.handover);
+            // One that is gone already is waited for below.
+            let _ = channel.send(&Message::Resume { kept, note }, &descriptors);
+        } else {
+            // The daemon has it too; whoever asked for the mount reads to its end.
+            leave_standard_output()?;
+        }
+        watch.until_ended(&mut daemon, &channel)
+    }
+}
+
+impl Watch {
+    fn new() -> Result<Watch> {
+        let failed = |error| exit::error(MOUNT_SYSTEM, format!("signals: {error}"));
+        let (signals, told) = UnixStream::pair().map_err(failed)?;
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            let pipe = told.try_clone().map_err(failed)?;
+            signal_hook::low_level::pipe::register(signal, pipe).map_err(failed)?;
+        }
+        Ok(Watch {
+            signals,
+            is_stopping: false,
+            mounted: None,
+        })
+    }
+
+    fn answered(&self) -> u64 {
+        self.mounted.as_ref().map_or(0, Mounted::answered)
+    }
+
+    fn until_ended(&mut self, daemon: &mut Child, channel: &Channel) -> Result<Ended> {
+        let pid = i32::try_from(daemon.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.context("the daemon's process")?;
+        let first_thread = PidfdFlags::from_bits_retain(PIDFD_THREAD);
+        let first_thread = pidfd_open(pid, first_thread).context("the daemon's process")?;
+        let (mut has_served, mut replaced_by, mut listens) = (false, None, true);
+        loop {
+            let idle = PollFlags::empty();
+            let mut waited = [
+                PollFd::new(&first_thread, PollFlags::IN),
+                PollFd::new(&self.signals, PollFlags::IN),
+                PollFd::new(channel, if listens { PollFlags::IN } else { idle }),
+            ];
+            match poll(&mut waited, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                polled => polled.context("waiting for the daemon")?,
+            };
+            let [has_ended, has_signal, has_message] = waited.map(|fd| !fd.revents().is_empty());
+            if has_signal {
+                let mut some = [0; 16];
+                let _ = (&self.signals).read(&mut some);
+                self.is_stopping = true;
+                // Before it listens to signals, it would die of it.
+                if has_served {
+                    let _ = kill_process(pid, Signal::TERM);
+                }
+            }
+            if has_message && listens {
+                match channel.receive() {
+                    Ok(Some((message, descriptors))) => {
+                        let said = self.hear(channel, message, descriptors)?;
+                        has_served |= matches!(said, Said::Serves);
+                        if matches!(said, Said::Serves) && self.is_stopping {
+                            let _ = kill_process(pid, Signal::TERM);
+                        }
+                        if let Said::Replace(program) = said {
+                            replaced_by = Some(program);
+                            let _ = kill_process(pid, Signal::KILL);
+                        }
+                    }
+                    Ok(None) => listens = false,
+                    Err(error) => {
+                        listens = false;
+                        warn!("the daemon says what is not understood: {error:#}");
+                    }
+                }
+                continue;
+            }
+            if has_ended {
+                self.until_gone(pid)?;
+                let status = daemon.wait().context("waiting for the daemon")?;
+                return Ok(Ended {
+                    status,
+                    has_served,
+                    replaced_by,
+                });
+            }
+        }
+    }
+
+    /// Until all threads are gone of a daemon that has ended, and with them its hold on the device. One may wait in the kernel for an answer
+    /// that only this daemon would have given: then the mount ends.
+    fn until_gone(&mut self, pid: Pid) -> Result<()> {
+        let process = pidfd_open(pid, PidfdFlags::empty()).context("the daemon's process")?;
+        let mut waited = [PollFd::new(&process, PollFlags::IN)];
+        loop {
+            match poll(&mut waited, Some(&PATIENCE)) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) => {
+                    if let Some(mounted) = &mut self.mounted {
+                        error!("the daemon that died waits in the kernel: the mount is given up");
+                        mounted.abort();
+                    }
+                }
+                gone => return gone.map(drop).context("waiting for the daemon"),
+            }
+        }
+    }
+
+    fn hear(
+        &mut self,
+        channel: &Channel,
+        message: Message,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Said> {
+        match message {
+            Message::Mounted(kept) => {
+                self.mounted = Some(Mounted::new(unpack(kept, descriptors)?)?);
+                channel.send(&Message::Kept, &[])?;
+                Ok(Said::Serves)
+            }
+            Message::Serving => Ok(Said::Serves),
+            Message::Replace { program } if self.mounted.is_some() => Ok(Said::Replace(program)),
+            Message::Replace { .. } | Message::Kept | Message::Resume { .. } => Ok(Said::Nothing),
+        }
+    }
+}
+
+/// What a message of a daemon comes to.
+enum Said {
+    Nothing,
+    Serves,
+    Replace(PathBuf),
+}
+
+/// `None`: a signal ended it.
+fn code_of(status: ExitStatus) -> Option<u8> {
+    status
+        .code()
+        .map(|code| u8::try_from(code).unwrap_or(FAILED))
+}
+
+fn leave_standard_output() -> Result<()> {
+    let null = File::options().write(true).open("/dev/null");
+    Ok(rustix::stdio::dup2_stdout(null.context("/dev/null")?)?)
+}

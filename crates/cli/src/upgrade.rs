@@ -1,0 +1,146 @@
+//! `persimmon upgrade-daemon`: another program goes on with a mount, and whoever uses it notices nothing.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use persimmon::Vfs;
+use persimmon_fuse::LEDGER_VERSION;
+use serde::{Deserialize, Serialize};
+
+use crate::control::{Command, ask, encode};
+use crate::live::Target;
+use crate::output::{self, say};
+use crate::supervisor::channel::{Channel, Message};
+
+/// The first argument of a program that is asked whether it can go on with a mount; the second is the version of what is handed on.
+pub const ARGUMENT: &str = "--can-resume-a-mount";
+
+/// Whether this one can.
+pub fn can_resume(version: Option<&OsStr>) -> bool {
+    version.is_some_and(|version| version == LEDGER_VERSION.to_string().as_str())
+}
+
+/// How long a daemon waits to be killed by its supervisor.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Have this program go on with a mount, in the place of its daemon.
+#[derive(Args)]
+pub struct UpgradeDaemon {
+    /// A directory of the mount, or its device
+    target: String,
+    /// Another program than this one
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the new daemon answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Upgraded {
+    /// Of the daemon, after `persimmon --version`.
+    pub version: String,
+    /// Its program.
+    pub program: PathBuf,
+    /// Its process.
+    pub process: u32,
+}
+
+impl Upgraded {
+    fn own() -> Upgraded {
+        Upgraded {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            program: std::env::current_exe().unwrap_or_default(),
+            process: std::process::id(),
+        }
+    }
+
+    fn say(&self, dir: &Path) -> Result<()> {
+        say!(
+            "process {} goes on with {}, version {} ({})",
+            self.process,
+            dir.display(),
+            self.version,
+            self.program.display()
+        )?;
+        Ok(())
+    }
+}
+
+impl UpgradeDaemon {
+    pub fn run(&self) -> Result<u8> {
+        let dir = Target::mounted(&self.target, "; a daemon is there only while it is")?;
+        let program = match &self.program {
+            Some(program) => program
+                .canonicalize()
+                .with_context(|| format!("{}", program.display()))?,
+            None => std::env::current_exe().context("finding this program")?,
+        };
+        let upgraded: Upgraded = ask(&dir, &Command::Upgrade { program })?;
+        let said = match self.json {
+            true => output::json(&upgraded),
+            false => upgraded.say(&dir),
+        };
+        output::done(0, said)
+    }
+}
+
+/// By whom a daemon is followed.
+pub struct Successor {
+    channel: Arc<Channel>,
+    /// Why this daemon is not the one that was asked for.
+    note: Option<String>,
+}
+
+impl Successor {
+    /// Through the supervisor.
+    pub fn new(channel: Arc<Channel>, note: Option<String>) -> Successor {
+        Successor { channel, note }
+    }
+
+    /// Has `program` take over. It gives the answer: the kernel asks again who did not answer. `resent`: this is that one.
+    pub fn take_over(&self, vfs: &Vfs, program: &Path, resent: bool) -> Result<Vec<u8>, String> {
+        if resent {
+            return match &self.note {
+                Some(note) => Err(note.clone()),
+                None => encode(&Upgraded::own()),
+            };
+        }
+        check(program)?;
+        // There is little to do again then.
+        vfs.sync()
+            .map_err(|error| format!("what was written cannot be made durable: {error}"))?;
+        let replace = Message::Replace {
+            program: program.to_owned(),
+        };
+        let told = self.channel.send(&replace, &[]);
+        told.map_err(|error| format!("the supervisor is gone: {error:#}"))?;
+        thread::sleep(PATIENCE);
+        Err("the supervisor does not answer; see the log".into())
+    }
+}
+
+/// A program that can go on says so.
+fn check(program: &Path) -> Result<(), String> {
+    let mut process = Process::new(program);
+    process
+        .args([ARGUMENT, &LEDGER_VERSION.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    match process.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(format!(
+            "{} cannot go on with this mount: it is no persimmon, or one of another time; unmount, and mount with it",
+            program.display()
+        )),
+        Err(error) => Err(format!("{}: {error}", program.display())),
+    }
+}

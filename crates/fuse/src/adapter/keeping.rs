@@ -1,0 +1,267 @@
+//! What an operation has changed outlives the daemon before it is answered, where another daemon may come: for the kernel
+//! asks once. Changes of names and attributes are on the device then; what was written to a file is, too, or is in the ledger.
+//!
+//! What was not answered the kernel asks the next daemon for. It holds the directory of a name, and the file of a size, from before it asks
+//! until it has the answer; so nobody else has changed them meanwhile, and what such a request finds done already it has done itself.
+
+use persimmon_vfs::{
+    Attr, Error, FileKind, Handle, Ino, OpenFlags, RenameMode, Result, Timestamp, Vfs,
+};
+
+use super::Adapter;
+use super::attributes::changes;
+use crate::answer::Door;
+use crate::ledger::{Ledger, OpenFile, Position, Recorded, Written};
+use crate::protocol::{Call, Errno, Header, opcode};
+
+/// What cannot be kept must not be answered as if it was.
+const NOT_KEPT: Errno = Errno(libc::EIO);
+
+impl Door {
+    /// Where the ledger is, for [`Door::record_content`]. To be asked for before the operation.
+    pub fn position(&self) -> Option<Position> {
+        self.ledger.as_ref().map(|ledger| ledger.position())
+    }
+
+    /// Changes of names and attributes.
+    pub fn record(&self) -> std::result::Result<(), Errno> {
+        match self.ledger {
+            Some(_) => self.run("record", Vfs::record),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes of the content of a file that are no writes, and with them all that was written to it before.
+    pub fn record_content(
+        &self,
+        ino: Ino,
+        before: Option<Position>,
+    ) -> std::result::Result<(), Errno> {
+        let (Some(ledger), Some(before)) = (&self.ledger, before) else {
+            return Ok(());
+        };
+        self.run("record", |vfs| vfs.flush_through(ino, Handle::NONE))?;
+        let noted = ledger.recorded(ino, Recorded::Content, before);
+        noted.map_err(|_| NOT_KEPT)
+    }
+}
+
+impl Adapter {
+    /// Keeps what a request has changed, but for what was written, opened and closed, and what is answered elsewhere.
+    pub(super) fn keep(
+        &self,
+        call: &Call<'_>,
+        before: Option<Position>,
+    ) -> std::result::Result<(), Errno> {
+        let (Some(ledger), Some(position)) = (&self.door.ledger, before) else {
+            return Ok(());
+        };
+        let node = super::node(call);
+        match call.header.opcode {
+            opcode::SETATTR => {
+                let (content, times, mode) = changes(call.fields())?;
+                if content {
+                    return self.door.record_content(node, before);
+                }
+                self.door.record()?;
+                let note = |what| ledger.recorded(node, what, position).map_err(|_| NOT_KEPT);
+                if times {
+                    note(Recorded::Times)?;
+                }
+                if mode {
+                    note(Recorded::Mode)?;
+                }
+                Ok(())
+            }
+            opcode::FALLOCATE => self.door.record_content(node, before),
+            opcode::COPY_FILE_RANGE => {
+                let mut fields = call.fields();
+                // Handle and offset of the source.
+                fields.skip_u64()?;
+                fields.skip_u64()?;
+                self.door.record_content(Ino(fields.u64()?), before)
+            }
+            opcode::MKNOD
+            | opcode::MKDIR
+            | opcode::SYMLINK
+            | opcode::LINK
+            | opcode::UNLINK
+            | opcode::RMDIR
+            | opcode::RENAME
+            | opcode::RENAME2
+            | opcode::CREATE
+            | opcode::TMPFILE
+            | opcode::SETXATTR
+            | opcode::REMOVEXATTR
+            | opcode::IOCTL => self.door.record(),
+            _ => Ok(()),
+        }
+    }
+
+    /// A file was opened.
+    pub(super) fn note_opened(
+        &self,
+        header: &Header,
+        ino: Ino,
+        file: Handle,
+        how: (u32, u32),
+    ) -> std::result::Result<(), Errno> {
+        let noted = match &self.door.ledger {
+            Some(ledger) => ledger.opened(header, ino, file, how),
+            None => true,
+        };
+        if noted {
+            return Ok(());
+        }
+        self.close_unanswered(ino, file);
+        Err(Errno(libc::ENFILE))
+    }
+
+    /// Whoever hears of an error closes nothing.
+    pub(super) fn close_unanswered(&self, ino: Ino, file: Handle) {
+        self.note_released(file);
+        let _ = self.door.run("release", |vfs| vfs.release(ino, file));
+    }
+
+    /// It is about to be closed: another may have its number from then on.
+    pub(super) fn note_released(&self, file: Handle) {
+        if let Some(ledger) = &self.door.ledger {
+            ledger.released(file);
+        }
+    }
+
+    /// A write was done.
+    pub(super) fn note_written(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        kills: Option<u32>,
+    ) -> std::result::Result<(), Errno> {
+        let Some(ledger) = &self.door.ledger else {
+            return Ok(());
+        };
+        let written = Written {
+            ino,
+            offset,
+            data,
+            time: now(),
+            kills,
+        };
+        ledger.written(&written).map_err(|_| NOT_KEPT)
+    }
+
+    /// What a request that is sent again has opened before.
+    pub(super) fn opened_before(&self, header: &Header) -> Option<OpenFile> {
+        match header.is_resent() {
+            true => self.opened_before.get(&header.request()).copied(),
+            false => None,
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    let now = std::time::SystemTime::now();
+    let since = now
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    Timestamp {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanoseconds: since.subsec_nanos(),
+    }
+}
+
+/// Making a name: a request that is sent again may find it made.
+pub(super) fn made(
+    header: &Header,
+    vfs: &Vfs,
+    (parent, name): (Ino, &[u8]),
+    result: Result<Attr>,
+) -> Result<Attr> {
+    match result {
+        Err(Error::Exists) if header.is_resent() => vfs.lookup(parent, name),
+        result => result,
+    }
+}
+
+/// Making a file and opening it, by `create`: a request that is sent again may find it made, and not opened.
+pub(super) fn created(
+    header: &Header,
+    vfs: &Vfs,
+    (parent, name): (Ino, &[u8]),
+    flags: OpenFlags,
+    create: impl FnOnce(&Vfs) -> Result<(Attr, Handle)>,
+) -> Result<(Attr, Handle)> {
+    if !header.is_resent() {
+        return create(vfs);
+    }
+    match vfs.lookup(parent, name) {
+        Err(Error::NotFound) => create(vfs),
+        found => {
+            let found = found?;
+            Ok((found, vfs.open(found.ino, flags)?))
+        }
+    }
+}
+
+/// Setting an attribute: a request that is sent again may find it set.
+pub(super) fn set(
+    header: &Header,
+    vfs: &Vfs,
+    (ino, name, value): (Ino, &[u8], &[u8]),
+    result: Result<()>,
+) -> Result<()> {
+    match result {
+        Err(Error::Exists) if header.is_resent() && vfs.getxattr(ino, name)? == value => Ok(()),
+        result => result,
+    }
+}
+
+/// Removing something: a request that is sent again may find it gone.
+pub(super) fn removed(header: &Header, result: Result<()>) -> Result<()> {
+    match result {
+        Err(Error::NotFound | Error::NoAttribute) if header.is_resent() => Ok(()),
+        result => result,
+    }
+}
+
+/// Exchanging two names, once.
+pub(super) fn exchange(
+    header: &Header,
+    ledger: Option<&Ledger>,
+    vfs: &Vfs,
+    (from, old): (Ino, &[u8]),
+    (to, new): (Ino, &[u8]),
+) -> Result<()> {
+    let exchange = || vfs.rename(from, old, to, new, RenameMode::Exchange);
+    let Some(ledger) = ledger else {
+        return exchange();
+    };
+    let first = vfs.lookup(from, old)?.ino;
+    let (is_done, _alone) = ledger.exchanging(header.request(), first.0, header.is_resent());
+    match is_done {
+        true => Ok(()),
+        false => exchange(),
+    }
+}
+
+/// Whether a request that is sent again, to rename without exchanging, was carried out before: the old name is gone, or a whiteout is in
+/// its place.
+pub(super) fn is_renamed(
+    vfs: &Vfs,
+    (from, old): (Ino, &[u8]),
+    (to, new): (Ino, &[u8]),
+    leaves_whiteout: bool,
+) -> Result<bool> {
+    let is_gone = match vfs.lookup(from, old) {
+        Err(Error::NotFound) => true,
+        found => {
+            let found = found?;
+            leaves_whiteout && found.kind() == FileKind::CharDevice && found.rdev == 0
+        }
+    };
+    match is_gone {
+        true => vfs.lookup(to, new).map(|_| true),
+        false => Ok(false),
+    }
+}

@@ -1,0 +1,128 @@
+//! The ledger: memory that outlives the daemon, for the one that comes after it. The supervisor keeps it (a file in memory); a daemon
+//! maps it and notes there, before it answers the kernel,
+//!
+//! - which files are open, by the numbers that the kernel has of them ([`files`]),
+//! - what was written to files and is not known to be on the device ([`writes`]).
+//!
+//! Everything else that a daemon has answered is on the device by then (`adapter::keeping`), so that both together are all that it
+//! had promised. A daemon that dies while it notes something had not answered yet: the kernel sends that request again.
+
+mod files;
+mod region;
+mod writes;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use persimmon_sync::{Mutex, MutexGuard};
+use rustix::fs::MemfdFlags;
+
+pub use files::OpenFile;
+pub use writes::{Position, Recorded, Written};
+
+use region::Region;
+use writes::Writes;
+
+/// What a ledger begins with. The last byte is [`VERSION`].
+const MAGIC: u64 = 0x7065_7273_6c65_6400 | VERSION as u64;
+
+/// The version of a ledger, and of all else that is handed on: another program may come after this one.
+pub const VERSION: u8 = 1;
+
+const AT_MAGIC: usize = 0;
+const AT_ANSWERED: usize = 8;
+const AT_EXCHANGE: usize = 16;
+const AT_HIGHEST_FILE: usize = 32;
+const AT_WRITES: usize = 64;
+const AT_FILES: usize = 4096;
+const AT_HALVES: usize = AT_FILES + files::BYTES;
+const BYTES: usize = AT_HALVES + 2 * writes::HALF_BYTES;
+
+/// Where in a ledger requests that were answered are counted: so a supervisor sees that a daemon gets on.
+pub const ANSWERED_AT: u64 = AT_ANSWERED as u64;
+
+/// The ledger of a mount.
+pub struct Ledger {
+    memory: OwnedFd,
+    region: Region,
+    writes: Writes,
+    exchange: Mutex<()>,
+}
+
+/// No room was made: the volume takes no more.
+#[derive(Debug, thiserror::Error)]
+#[error("what was written before cannot be written to the device")]
+pub struct NoRoom;
+
+impl Ledger {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// The system gives no memory.
+    pub fn new() -> io::Result<Arc<Ledger>> {
+        let memory = rustix::fs::memfd_create("persimmon-ledger", MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&memory, BYTES as u64)?;
+        let ledger = Ledger::map(memory)?;
+        ledger.region.word(AT_MAGIC).store(MAGIC, Ordering::Release);
+        Ok(Arc::new(ledger))
+    }
+
+    /// That of a daemon before this one.
+    ///
+    /// # Errors
+    /// It is none that this program knows.
+    pub fn open(memory: OwnedFd) -> io::Result<Arc<Ledger>> {
+        let unknown = || io::Error::other("the daemon before kept its ledger in another way");
+        if rustix::fs::fstat(&memory)?.st_size != BYTES as i64 {
+            return Err(unknown());
+        }
+        let ledger = Ledger::map(memory)?;
+        if ledger.region.word(AT_MAGIC).load(Ordering::Acquire) != MAGIC {
+            return Err(unknown());
+        }
+        Ok(Arc::new(ledger))
+    }
+
+    fn map(memory: OwnedFd) -> io::Result<Ledger> {
+        let region = Region::map(memory.as_fd(), BYTES)?;
+        let writes = Writes::new(&region, AT_WRITES, AT_HALVES);
+        Ok(Ledger {
+            memory,
+            region,
+            writes,
+            exchange: Mutex::default(),
+        })
+    }
+
+    /// The memory, for others to keep.
+    ///
+    /// # Errors
+    /// The system gives no descriptor.
+    pub fn memory(&self) -> io::Result<OwnedFd> {
+        self.memory.try_clone()
+    }
+
+    /// A request was answered.
+    pub fn answered(&self) {
+        let count = self.region.word(AT_ANSWERED);
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Two names are exchanged by a request, the first of which is that of inode `first`: doing it twice would undo it. True if it was done
+    /// already, by a daemon before this one. To be kept until it is done.
+    pub fn exchanging(&self, request: u64, first: u64, resent: bool) -> (bool, MutexGuard<'_, ()>) {
+        let guard = self.exchange.lock();
+        let [noted_request, noted_first] = [0, 8].map(|at| self.region.word(AT_EXCHANGE + at));
+        let is_noted = noted_request.load(Ordering::Acquire) == request;
+        if resent && is_noted {
+            let done = noted_first.load(Ordering::Acquire) != first;
+            return (done, guard);
+        }
+        noted_request.store(0, Ordering::Release);
+        noted_first.store(first, Ordering::Release);
+        noted_request.store(request, Ordering::Release);
+        (false, guard)
+    }
+}

@@ -1,0 +1,101 @@
+//! Open files: one place for each handle.
+
+use std::sync::atomic::Ordering;
+
+use persimmon_vfs::{Handle, Ino};
+
+use super::region::WORD;
+use super::{AT_FILES, AT_HIGHEST_FILE, Ledger};
+use crate::protocol::Header;
+
+/// Handles that there is a place for.
+const FILES_MAX: usize = 1 << 20;
+/// Inode, request, flags of both kinds, user and group.
+const WORDS: usize = 4;
+pub const BYTES: usize = FILES_MAX * WORDS * WORD;
+
+/// A file that is open, and how it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenFile {
+    /// Its number.
+    pub handle: Handle,
+    /// What it opens.
+    pub ino: Ino,
+    /// The flags of `open(2)`.
+    pub flags: u32,
+    /// The kernel's own.
+    pub kills: u32,
+    /// Who opened it.
+    pub uid: u32,
+    /// Their group.
+    pub gid: u32,
+    /// The request that it was opened by.
+    pub request: u64,
+}
+
+/// The lower and the upper half of a word.
+fn both(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+fn place(handle: Handle) -> Option<usize> {
+    let number = usize::try_from(handle.0).ok()?;
+    (number > 0 && number < FILES_MAX).then_some(AT_FILES + number * WORDS * WORD)
+}
+
+impl Ledger {
+    /// A file was opened by a request. False where there is no place for it: it cannot be.
+    #[must_use]
+    pub fn opened(&self, header: &Header, ino: Ino, handle: Handle, how: (u32, u32)) -> bool {
+        let Some(at) = place(handle) else {
+            return false;
+        };
+        let highest = self.region.word(AT_HIGHEST_FILE);
+        if highest.load(Ordering::Relaxed) < handle.0 {
+            highest.fetch_max(handle.0, Ordering::Release);
+        }
+        let word = |number: usize| self.region.word(at + number * WORD);
+        word(1).store(header.request(), Ordering::Relaxed);
+        word(2).store(both(how.0, how.1), Ordering::Relaxed);
+        word(3).store(both(header.uid, header.gid), Ordering::Relaxed);
+        // With the inode it is there.
+        word(0).store(ino.0, Ordering::Release);
+        true
+    }
+
+    /// It was closed.
+    pub fn released(&self, handle: Handle) {
+        if let Some(at) = place(handle) {
+            self.region.word(at).store(0, Ordering::Release);
+        }
+    }
+
+    fn file(&self, number: usize) -> Option<OpenFile> {
+        let handle = Handle(number as u64);
+        let at = place(handle)?;
+        let [ino, request, how, who] =
+            [0, 1, 2, 3].map(|word| self.region.word(at + word * WORD).load(Ordering::Acquire));
+        let ((flags, kills), (uid, gid)) = (halves(how), halves(who));
+        (ino != 0).then_some(OpenFile {
+            handle,
+            ino: Ino(ino),
+            flags,
+            kills,
+            uid,
+            gid,
+            request,
+        })
+    }
+
+    /// All files that are open. Looks at all places that were ever taken: those behind them take no memory.
+    pub fn files(&self) -> Vec<OpenFile> {
+        let highest = self.region.word(AT_HIGHEST_FILE).load(Ordering::Acquire);
+        (1..=highest as usize)
+            .filter_map(|number| self.file(number))
+            .collect()
+    }
+}

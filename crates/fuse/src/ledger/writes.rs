@@ -1,0 +1,427 @@
+//! What was written to files, in the order of its answers, until the device has it.
+//!
+//! There are two halves. One is filled; when it is full, the other, which must be empty, is filled next, and the volume is synced: then the
+//! first one is empty. An entry is noted after its operation, and a sync begins after the change of halves, so it writes all that
+//! the full half has. Who needs a half that is not empty yet waits for that sync.
+//!
+//! What is replayed are writes, which can be done any number of times. Everything else that changes the content of a file leaves nothing of that
+//! file unwritten (`adapter::keeping`) and has noted here up to where: what was written before that is not replayed, so that no truncation
+//! is undone. The kernel sends no write of a file beside such an operation.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use persimmon_sync::{Condvar, Mutex, MutexGuard};
+use persimmon_vfs::{
+    Author, Error, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs, WriteFlags,
+};
+
+use super::region::{Region, WORD};
+use super::{Ledger, NoRoom};
+
+/// Bytes of each half.
+pub const HALF_BYTES: usize = 32 << 20;
+
+/// Words of an entry before its data: length, kind, inode, offset or position, time, group and length of the data.
+const WORDS: usize = 8;
+const KIND_NONE: u64 = 0;
+const KIND_WRITE: u64 = 1;
+/// A write that takes setuid and setgid from the file.
+const KIND_WRITE_KILLS: u64 = 2;
+const KIND_CONTENT: u64 = 3;
+const KIND_TIMES: u64 = 4;
+const KIND_MODE: u64 = 5;
+
+/// Bits of a position below the number of its half.
+const OFFSET_BITS: u32 = 32;
+
+/// A place in the order of what is noted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(u64);
+
+impl Position {
+    fn new(number: u64, offset: usize) -> Position {
+        Position(number << OFFSET_BITS | offset as u64)
+    }
+}
+
+/// A write that was done.
+pub struct Written<'a> {
+    /// The file.
+    pub ino: Ino,
+    /// From where on.
+    pub offset: u64,
+    /// The bytes.
+    pub data: &'a [u8],
+    /// When.
+    pub time: Timestamp,
+    /// The group of a writer who takes setuid and setgid from the file.
+    pub kills: Option<u32>,
+}
+
+/// What of a file is on the device, and not to be changed by a replay of what was written before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// All that was written to it.
+    Content,
+    /// Its times, which somebody has set.
+    Times,
+    /// Its permissions, and so what a write took from them before.
+    Mode,
+}
+
+/// What a replay did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Writes.
+    pub writes: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Who writes there, and who waits.
+pub struct Writes {
+    /// Where it is said how much of each half is used, and its number.
+    heads: usize,
+    halves: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// The half that is filled.
+    active: usize,
+    /// The other one is being emptied.
+    is_emptying: bool,
+    /// The last attempt to do so failed.
+    has_failed: bool,
+    /// There is no more to empty.
+    is_over: bool,
+}
+
+struct Entry {
+    position: Position,
+    kind: u64,
+    ino: Ino,
+    offset: u64,
+    time: Timestamp,
+    gid: u32,
+    data_at: usize,
+    data_len: usize,
+}
+
+impl Writes {
+    pub fn new(region: &Region, heads: usize, halves: usize) -> Writes {
+        let writes = Writes {
+            heads,
+            halves,
+            state: Mutex::new(State {
+                active: 0,
+                is_emptying: false,
+                has_failed: false,
+                is_over: false,
+            }),
+            changed: Condvar::new(),
+        };
+        let [first, second] = [0, 1].map(|half| writes.number(region, half));
+        let active = usize::from(second > first);
+        writes.state.lock().active = active;
+        if first.max(second) == 0 {
+            region.word(writes.number_at(0)).store(1, Ordering::Release);
+        }
+        writes
+    }
+
+    fn used_at(&self, half: usize) -> usize {
+        self.heads + half * 2 * WORD
+    }
+
+    fn number_at(&self, half: usize) -> usize {
+        self.used_at(half) + WORD
+    }
+
+    fn used(&self, region: &Region, half: usize) -> usize {
+        let used = region.word(self.used_at(half)).load(Ordering::Acquire);
+        (used as usize).min(HALF_BYTES)
+    }
+
+    fn number(&self, region: &Region, half: usize) -> u64 {
+        region.word(self.number_at(half)).load(Ordering::Acquire)
+    }
+
+    fn start(&self, half: usize) -> usize {
+        self.halves + half * HALF_BYTES
+    }
+
+    /// Has the other half filled from now on, which is empty.
+    fn change_halves(&self, region: &Region, state: &mut State) {
+        let next = self.number(region, state.active) + 1;
+        state.active ^= 1;
+        let number = region.word(self.number_at(state.active));
+        number.store(next, Ordering::Release);
+        state.is_emptying = true;
+        self.changed.notify_all();
+    }
+
+    /// Makes room for an entry. Its place, and its position.
+    fn reserve(&self, region: &Region, len: usize) -> std::result::Result<usize, NoRoom> {
+        let mut state = self.state.lock();
+        loop {
+            let used = self.used(region, state.active);
+            if used + len <= HALF_BYTES {
+                let at = self.start(state.active) + used;
+                region.word(at + WORD).store(KIND_NONE, Ordering::Relaxed);
+                region.word(at).store(len as u64, Ordering::Relaxed);
+                let word = region.word(self.used_at(state.active));
+                word.store((used + len) as u64, Ordering::Release);
+                return Ok(at);
+            }
+            if state.is_over {
+                return Err(NoRoom);
+            }
+            if state.is_emptying {
+                state = self.changed.wait(state);
+            } else if self.used(region, state.active ^ 1) == 0 {
+                self.change_halves(region, &mut state);
+            } else if state.has_failed {
+                // It is tried once more for the next one.
+                state.has_failed = false;
+                return Err(NoRoom);
+            } else {
+                state.is_emptying = true;
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    fn note(
+        &self,
+        region: &Region,
+        (kind, ino, offset): (u64, Ino, u64),
+        time: Timestamp,
+        (gid, data): (u32, &[u8]),
+    ) -> std::result::Result<(), NoRoom> {
+        let len = WORDS * WORD + data.len().next_multiple_of(WORD);
+        let at = self.reserve(region, len)?;
+        let word = |number: usize| region.word(at + number * WORD);
+        word(2).store(ino.0, Ordering::Relaxed);
+        word(3).store(offset, Ordering::Relaxed);
+        word(4).store(time.seconds.cast_unsigned(), Ordering::Relaxed);
+        word(5).store(time.nanoseconds.into(), Ordering::Relaxed);
+        word(6).store(gid.into(), Ordering::Relaxed);
+        word(7).store(data.len() as u64, Ordering::Relaxed);
+        if !region.fill(at + WORDS * WORD, data) {
+            return Err(NoRoom);
+        }
+        // With its kind it is there.
+        word(1).store(kind, Ordering::Release);
+        Ok(())
+    }
+
+    fn position(&self, region: &Region) -> Position {
+        let state = self.state.lock();
+        let number = self.number(region, state.active);
+        Position::new(number, self.used(region, state.active))
+    }
+
+    /// All that is noted, in order.
+    fn entries(&self, region: &Region) -> Vec<Entry> {
+        let mut halves = [0, 1];
+        halves.sort_by_key(|half| self.number(region, *half));
+        let mut entries = Vec::new();
+        for half in halves {
+            let (used, number) = (self.used(region, half), self.number(region, half));
+            let mut offset = 0;
+            while offset + WORDS * WORD <= used {
+                let at = self.start(half) + offset;
+                let word = |number: usize| region.word(at + number * WORD).load(Ordering::Acquire);
+                let len = word(0) as usize;
+                if len < WORDS * WORD || !len.is_multiple_of(WORD) || offset + len > used {
+                    break;
+                }
+                entries.push(Entry {
+                    position: Position::new(number, offset),
+                    kind: word(1),
+                    ino: Ino(word(2)),
+                    offset: word(3),
+                    time: Timestamp {
+                        seconds: word(4).cast_signed(),
+                        nanoseconds: word(5) as u32,
+                    },
+                    gid: word(6) as u32,
+                    data_at: at + WORDS * WORD,
+                    data_len: (word(7) as usize).min(len - WORDS * WORD),
+                });
+                offset += len;
+            }
+        }
+        entries
+    }
+
+    fn empty(&self, region: &Region, half: usize) {
+        region.word(self.used_at(half)).store(0, Ordering::Release);
+    }
+}
+
+impl Ledger {
+    /// A write was done. Waits for the device where there is no more room.
+    ///
+    /// # Errors
+    /// The device does not take what was written before.
+    pub fn written(&self, written: &Written<'_>) -> std::result::Result<(), NoRoom> {
+        let kind = match written.kills {
+            None => KIND_WRITE,
+            Some(_) => KIND_WRITE_KILLS,
+        };
+        let data = (written.kills.unwrap_or_default(), written.data);
+        let what = (kind, written.ino, written.offset);
+        self.writes.note(&self.region, what, written.time, data)
+    }
+
+    /// Where the next one will be noted: to be asked for before an operation that changes content or times in another way.
+    pub fn position(&self) -> Position {
+        self.writes.position(&self.region)
+    }
+
+    /// An operation on a file is on the device, and so is of what was written before `before` all that `what` says.
+    ///
+    /// # Errors
+    /// As of [`Ledger::written`].
+    pub fn recorded(
+        &self,
+        ino: Ino,
+        what: Recorded,
+        before: Position,
+    ) -> std::result::Result<(), NoRoom> {
+        let kind = match what {
+            Recorded::Content => KIND_CONTENT,
+            Recorded::Times => KIND_TIMES,
+            Recorded::Mode => KIND_MODE,
+        };
+        let time = Timestamp::default();
+        self.writes
+            .note(&self.region, (kind, ino, before.0), time, (0, &[]))
+    }
+
+    /// Empties halves that are full, by `sync`, which says whether all that was written before it began is durable. Ends after
+    /// [`Ledger::end`].
+    pub fn serve(&self, mut sync: impl FnMut() -> bool) {
+        let writes = &self.writes;
+        loop {
+            let mut state = writes.state.lock();
+            while !state.is_emptying {
+                if state.is_over {
+                    return;
+                }
+                state = writes.changed.wait(state);
+            }
+            drop(state);
+            let is_synced = sync();
+            let mut state = writes.state.lock();
+            if is_synced {
+                writes.empty(&self.region, state.active ^ 1);
+            }
+            state.is_emptying = false;
+            state.has_failed = !is_synced;
+            writes.changed.notify_all();
+        }
+    }
+
+    /// Nothing is emptied any more.
+    pub fn end(&self) {
+        let mut state: MutexGuard<'_, State> = self.writes.state.lock();
+        state.is_over = true;
+        self.writes.changed.notify_all();
+    }
+
+    /// Forgets all that was written. Nobody uses the ledger meanwhile, and the device has it.
+    pub fn forget_writes(&self) {
+        for half in [0, 1] {
+            self.writes.empty(&self.region, half);
+        }
+    }
+
+    /// Does again what was written by a daemon that died. Nobody uses the volume yet. `set_time` says what time it is to be.
+    ///
+    /// # Errors
+    /// The volume does not take it.
+    pub fn replay(&self, vfs: &Vfs, set_time: &dyn Fn(Timestamp)) -> Result<Replayed> {
+        let entries = self.writes.entries(&self.region);
+        let latest = |kind| -> HashMap<Ino, Position> {
+            let noted = entries.iter().filter(|entry| entry.kind == kind);
+            let mut latest = HashMap::new();
+            for entry in noted {
+                let before = latest.entry(entry.ino).or_insert(Position(entry.offset));
+                *before = Position(entry.offset).max(*before);
+            }
+            latest
+        };
+        let [content, times, modes] = [KIND_CONTENT, KIND_TIMES, KIND_MODE].map(latest);
+        let is_before = |latest: &HashMap<Ino, Position>, entry: &Entry| {
+            let before = latest.get(&entry.ino);
+            before.is_some_and(|before| entry.position < *before)
+        };
+        let mut replayed = Replayed::default();
+        // Files whose times were set after the last write that is replayed.
+        let mut set_later = HashMap::new();
+        for entry in &entries {
+            let is_write = matches!(entry.kind, KIND_WRITE | KIND_WRITE_KILLS);
+            if !is_write || is_before(&content, entry) {
+                continue;
+            }
+            let found = match vfs.getattr(entry.ino) {
+                // It was removed since, and nobody has it open.
+                Err(Error::NotFound | Error::Stale) => continue,
+                found => found?,
+            };
+            if is_before(&times, entry) {
+                let times = (found.mtime, found.ctime);
+                set_later.entry(entry.ino).or_insert(times);
+            } else {
+                set_later.remove(&entry.ino);
+            }
+            set_time(entry.time);
+            self.write_again(vfs, entry, is_before(&modes, entry))?;
+            replayed.writes += 1;
+            replayed.bytes += entry.data_len as u64;
+        }
+        for (ino, (mtime, ctime)) in set_later {
+            let set = SetAttr {
+                mtime: Some(SetTime::At(mtime)),
+                ctime: Some(ctime),
+                ..SetAttr::default()
+            };
+            vfs.setattr(ino, Handle::NONE, &set)?;
+        }
+        Ok(replayed)
+    }
+
+    fn write_again(&self, vfs: &Vfs, entry: &Entry, mode_is_recorded: bool) -> Result<()> {
+        let data = self.region.copy(entry.data_at, entry.data_len);
+        let data = data.unwrap_or_default();
+        let author = match entry.kind {
+            KIND_WRITE_KILLS if !mode_is_recorded => Author::User {
+                pid: 0,
+                gid: entry.gid,
+            },
+            _ => Author::Privileged,
+        };
+        let flags = WriteFlags {
+            author,
+            data_sync: false,
+        };
+        let mut done = 0;
+        while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
+            let offset = entry.offset + done as u64;
+            let written = vfs.write(entry.ino, Handle::NONE, offset, rest, flags)?;
+            if written.len == 0 {
+                return Err(Error::NoSpace);
+            }
+            done += written.len;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use persimmon_engine::{FormatOptions, Volume};
+use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_vfs::{Caller, Clock, Options};
+
+use super::*;
+
+struct Standing;
+
+impl Clock for Standing {
+    fn now(&self) -> Timestamp {
+        at(1)
+    }
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp {
+        seconds,
+        nanoseconds: 0,
+    }
+}
+
+fn vfs() -> Vfs {
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
+    Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
+    let opened = Volume::open(device, persimmon_engine::Options::default());
+    let (volume, _) = opened.unwrap();
+    Vfs::new(Arc::new(volume), Arc::new(Standing), Options::default())
+}
+
+fn file(vfs: &Vfs, name: &[u8]) -> Ino {
+    let root = persimmon_vfs::ROOT;
+    let made = vfs.mknod(&Caller::root(), root, name, libc::S_IFREG | 0o644, 0);
+    made.unwrap().ino
+}
+
+fn write(ledger: &Ledger, ino: Ino, offset: u64, data: &[u8]) {
+    let written = Written {
+        ino,
+        offset,
+        data,
+        time: at(2),
+        kills: None,
+    };
+    ledger.written(&written).unwrap();
+}
+
+fn content(vfs: &Vfs, ino: Ino) -> Vec<u8> {
+    let mut buffer = vec![0; 64];
+    let len = vfs.read(ino, Handle::NONE, 0, &mut buffer).unwrap();
+    buffer.truncate(len);
+    buffer
+}
+
+#[test]
+fn a_ledger_that_is_opened_again_has_what_was_noted() {
+    let (vfs, ledger) = (vfs(), Ledger::new().unwrap());
+    let (one, two) = (file(&vfs, b"one"), file(&vfs, b"two"));
+    write(&ledger, one, 0, b"aaaa");
+    write(&ledger, two, 3, b"b");
+    write(&ledger, one, 2, b"cccc");
+    let ledger = Ledger::open(ledger.memory().unwrap()).unwrap();
+    let replayed = ledger.replay(&vfs, &|_| {}).unwrap();
+    assert_eq!((replayed.writes, replayed.bytes), (3, 9));
+    assert_eq!(content(&vfs, one), b"aacccc");
+    assert_eq!(content(&vfs, two), b"\0\0\0b");
+    ledger.forget_writes();
+    assert_eq!(ledger.replay(&vfs, &|_| {}).unwrap().writes, 0);
+}
+
+/// What was written before a truncation, say, is on the device with it, and done again it would undo it.
+#[test]
+fn what_is_recorded_is_not_done_again() {
+    let (vfs, ledger) = (vfs(), Ledger::new().unwrap());
+    let (one, two) = (file(&vfs, b"one"), file(&vfs, b"two"));
+    write(&ledger, one, 0, b"before");
+    write(&ledger, two, 0, b"other");
+    let position = ledger.position();
+    ledger.recorded(one, Recorded::Content, position).unwrap();
+    write(&ledger, one, 1, b"x");
+    ledger.replay(&vfs, &|_| {}).unwrap();
+    assert_eq!(content(&vfs, one), b"\0x");
+    assert_eq!(content(&vfs, two), b"other");
+}
+
+#[test]
+fn times_that_were_set_stay() {
+    let (vfs, ledger) = (vfs(), Ledger::new().unwrap());
+    let [set, written] = [b"set", b"new"].map(|name| file(&vfs, name));
+    for ino in [set, written] {
+        write(&ledger, ino, 0, b"data");
+        let times = SetAttr {
+            mtime: Some(SetTime::At(at(7))),
+            ..SetAttr::default()
+        };
+        vfs.setattr(ino, Handle::NONE, &times).unwrap();
+        let position = ledger.position();
+        ledger.recorded(ino, Recorded::Times, position).unwrap();
+    }
+    write(&ledger, written, 4, b"more");
+    ledger.replay(&vfs, &|_| {}).unwrap();
+    assert_eq!(content(&vfs, set), b"data");
+    assert_eq!(vfs.getattr(set).unwrap().mtime, at(7));
+    assert_eq!(content(&vfs, written), b"datamore");
+    // By the clock of the test, which does not stand at the time that it is told.
+    assert_eq!(vfs.getattr(written).unwrap().mtime, at(1));
+}
+
+/// A daemon that dies while it notes something has not answered: that is sent again.
+#[test]
+fn what_was_noted_in_part_is_left_out() {
+    let (vfs, ledger) = (vfs(), Ledger::new().unwrap());
+    let one = file(&vfs, b"one");
+    ledger.writes.reserve(&ledger.region, 128).unwrap();
+    write(&ledger, one, 0, b"whole");
+    ledger.replay(&vfs, &|_| {}).unwrap();
+    assert_eq!(content(&vfs, one), b"whole");
+}
+
+#[test]
+fn what_was_removed_is_passed_over() {
+    let (vfs, ledger) = (vfs(), Ledger::new().unwrap());
+    let one = file(&vfs, b"one");
+    vfs.unlink(persimmon_vfs::ROOT, b"one").unwrap();
+    write(&ledger, one, 0, b"gone");
+    assert_eq!(ledger.replay(&vfs, &|_| {}).unwrap().writes, 0);
+}
+
+/// More than both halves hold is noted; each is emptied by a sync that began after it was full.
+#[test]
+fn a_half_is_emptied_while_the_other_is_filled() {
+    let ledger = Ledger::new().unwrap();
+    let synced = AtomicUsize::new(0);
+    let data = vec![7; 1 << 20];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            ledger.serve(|| {
+                synced.fetch_add(1, Ordering::Relaxed);
+                true
+            });
+        });
+        for number in 0..100 {
+            write(&ledger, Ino(9), number << 20, &data);
+        }
+        ledger.end();
+    });
+    assert!(synced.load(Ordering::Relaxed) >= 2);
+    let entries = ledger.writes.entries(&ledger.region);
+    let offsets: Vec<u64> = entries.iter().map(|entry| entry.offset >> 20).collect();
+    let all: Vec<u64> = (100 - offsets.len() as u64..100).collect();
+    assert_eq!(offsets, all);
+}
+
+/// What cannot be kept is not answered as if it was, and nobody waits for ever.
+#[test]
+fn a_sync_that_fails_is_told() {
+    let ledger = Ledger::new().unwrap();
+    let data = vec![7; 1 << 20];
+    std::thread::scope(|scope| {
+        scope.spawn(|| ledger.serve(|| false));
+        let refused = (0..100).any(|number| {
+            let written = Written {
+                ino: Ino(9),
+                offset: number << 20,
+                data: &data,
+                time: at(2),
+                kills: None,
+            };
+            ledger.written(&written).is_err()
+        });
+        ledger.end();
+        assert!(refused);
+    });
+}
+
+#[test]
+fn an_unknown_ledger_is_refused() {
+    let memory = rustix::fs::memfd_create("other", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    assert!(Ledger::open(memory).is_err());
+}
