@@ -600,3 +600,31 @@ fn a_copy_inside_a_volume_shares_blocks() {
     assert!(open(&place, "img").read("/c").unwrap() == noise(1, 30_000_000));
     fsck(&place, "img");
 }
+
+/// What is copied to a volume that mkfs gave a compression is compressed so: a file of the host says nothing of it.
+#[test]
+fn what_is_copied_to_a_volume_has_its_compression() {
+    let place = Place::new();
+    let content: Vec<u8> = b"one line of text after the other\n".repeat(30_000);
+    fs::create_dir(place.dir().join("d")).unwrap();
+    fs::write(place.dir().join("d/f"), content).unwrap();
+    for compression in ["zstd:3", "none"] {
+        done(
+            &place,
+            &[
+                "mkfs",
+                "img",
+                "--size",
+                "64M",
+                "--compression",
+                compression,
+                "--force",
+            ],
+        );
+        done(&place, &["fs", "cp", "-r", "img", "d", ":/"]);
+        let told = open(&place, "img").xattr("/d/f", "user.persimmon.compression");
+        assert_eq!(told.unwrap(), compression.as_bytes());
+        let usage = done(&place, &["usage", "img"]);
+        assert!(!usage.contains("lz4"), "{usage}");
+    }
+}

@@ -58,6 +58,9 @@ pub trait Transport {
         Some(self.later())
     }
 
+    /// Has the kernel forget the attributes of inode `node`, which somebody has open.
+    fn forget_attributes(&self, node: u64);
+
     /// Asks the kernel whether it refers to inode `node`. True too where it does not say.
     fn knows(&self, node: u64) -> bool;
 }

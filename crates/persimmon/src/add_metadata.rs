@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::properties::{Use, open, options_for, refused};
 use crate::volume::{METADATA_BYTES_MIN, image, made};
-use crate::{EngineOptions, Error, Filesystem, Grow, Result};
+use crate::{EngineOptions, Error, Filesystem, Grow, Options, Result};
 
 /// How a volume gets a device for metadata.
 #[derive(Clone, Debug)]
@@ -122,6 +122,8 @@ fn begin(path: &Path, metadata: &Path, add: &AddMetadata) -> Result<()> {
     Pair::check_metadata(parts.0, parts.1, uuid, &options)?;
     // What is refused for writing is refused before anything is made.
     drop(open(path, wait, Use::Change)?);
+    // What programs flushed before they died is kept for this device, and would not be looked for by the name of both.
+    Filesystem::open(path, &Options::default())?.close()?;
 
     let named = (uuid, identity.label.as_str());
     Pair::make_metadata(parts.0, parts.1, named, &options)?;

@@ -119,12 +119,16 @@ impl Vfs {
             } else {
                 offset
             };
-            return Ok(Written { len: 0, end });
+            return Ok(Written {
+                len: 0,
+                end,
+                privileges_went: false,
+            });
         }
         if !append {
             end_of(offset, data.len() as u64)?;
         }
-        self.clear_privileges(ino, node, flags.author)?;
+        let privileges_went = self.clear_privileges(ino, node, flags.author)?;
         let _admitted;
         let mut data = data;
         if promised.is_none() {
@@ -152,6 +156,7 @@ impl Vfs {
         Ok(Written {
             len,
             end: offset + len as u64,
+            privileges_went,
         })
     }
 

@@ -103,30 +103,31 @@ fn has_any(mode: u32) -> bool {
 impl Vfs {
     /// Clears setuid, setgid and file capabilities, as a change of content by `author` does. [`Vfs::write`] and the
     /// truncating operations are told the author by their flags; a door calls this before [`Vfs::fallocate`] and
-    /// [`Vfs::copy_file_range`].
-    pub fn kill_privileges(&self, ino: Ino, handle: Handle, author: Author) -> Result<()> {
+    /// [`Vfs::copy_file_range`]. True if there was something to clear.
+    pub fn kill_privileges(&self, ino: Ino, handle: Handle, author: Author) -> Result<bool> {
         self.changeable(ino)?;
         let open = self.opened_to_write(ino, handle)?;
         self.clear_privileges(ino, open.as_ref().map(|o| &*o.node), author)
     }
 
     /// Before content changes: file capabilities go, and what the author may not leave of setuid and setgid. An
-    /// open file remembers that there is nothing to clear.
+    /// open file remembers that there is nothing to clear. True if there was.
     pub(crate) fn clear_privileges(
         &self,
         ino: Ino,
         node: Option<&Node>,
         author: Author,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if node.is_some_and(|n| n.privileges.are_absent()) {
-            return Ok(());
+            return Ok(false);
         }
         let changes = node.map_or(0, |n| n.privileges.changes());
         let inode = self.inode(ino)?;
         let leave = self.leave(author, &inode);
         let left = leave.mode(&inode);
         let strip = left != inode.mode;
-        if strip || self.has_capability(ino, &inode)? {
+        let is_changed = strip || self.has_capability(ino, &inode)?;
+        if is_changed {
             let now = inode.ctime.next(self.now());
             self.change(Intent::Shrink, |tx| {
                 let mut inode = tx.inode(ino)?.ok_or(crate::Error::Stale)?;
@@ -144,7 +145,7 @@ impl Vfs {
         {
             node.privileges.none_found(changes);
         }
-        Ok(())
+        Ok(is_changed)
     }
 
     /// What a change of the owner by `author` will leave of the mode.

@@ -292,6 +292,8 @@ pub struct Written {
     pub len: usize,
     /// Offset past them.
     pub end: u64,
+    /// It took setuid, setgid or capabilities from the file.
+    pub privileges_went: bool,
 }
 
 /// An open file or directory.

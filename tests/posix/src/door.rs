@@ -290,6 +290,11 @@ pub trait Door: Sync {
         Ok(self.stat(path)?.mode & 0o7777)
     }
 
+    /// The same, where nothing else is asked for: as `stat -c %a` does.
+    fn mode_alone(&self, path: impl AsRef<Path>) -> Outcome<u32> {
+        self.mode(path)
+    }
+
     /// The inode number.
     fn ino(&self, path: impl AsRef<Path>) -> Outcome<u64> {
         Ok(self.stat(path)?.ino)

@@ -391,11 +391,15 @@ impl Sink for VolumeSink {
     }
 }
 
+/// What Persimmon's own attributes begin with: how a file is compressed and how long it will live.
+const OWN_ATTRIBUTES: &[u8] = b"user.persimmon.";
+
 /// Sets all attributes. Tells those that a volume does not take.
 fn set_meta(vfs: &Vfs, ino: Ino, kind: &Kind, meta: &Meta) -> Copied<Vec<String>> {
-    // What it got from its directory, or had before.
+    // What it got from its directory, or had before; but for how it is to be stored, of which a source outside says nothing.
     for name in xattr_names(vfs, ino)? {
-        if !meta.xattrs.iter().any(|(wanted, _)| *wanted == name) {
+        let is_kept = name.starts_with(OWN_ATTRIBUTES);
+        if !is_kept && !meta.xattrs.iter().any(|(wanted, _)| *wanted == name) {
             vfs.removexattr(ino, &name)?;
         }
     }

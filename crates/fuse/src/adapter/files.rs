@@ -1,6 +1,6 @@
 //! Open files: reading, writing, making durable.
 
-use persimmon_vfs::{Allocate, Error, Handle, Ino, LockOwner, SeekTo, WriteFlags};
+use persimmon_vfs::{Allocate, Author, Error, Handle, Ino, LockOwner, SeekTo, Vfs, WriteFlags};
 
 use super::names::opened;
 use super::{Adapter, author, author_by_uid, done, node, open_flags};
@@ -10,6 +10,9 @@ use crate::transport::Transport;
 
 /// Most bytes one copy request moves, so that its answer fits 32 bits.
 const COPY_BYTES_MAX: u64 = 1 << 30;
+
+/// Setuid and setgid.
+const SET_IDS: u32 = 0o6000;
 
 /// A write from the page cache; its handle is a guess of the kernel's.
 const WRITE_CACHE: u32 = 1 << 0;
@@ -26,7 +29,11 @@ impl Adapter {
             return call.answer(&protocol::opened(open.handle.0, opened(true)));
         }
         let file = self.door.run("open", |vfs| {
+            let may_lose = flags.truncate && vfs.getattr(node)?.mode & SET_IDS != 0;
             let file = vfs.open(node, flags)?;
+            if may_lose {
+                transport.forget_attributes(node.0);
+            }
             if flags.truncate {
                 // Whoever hears of an error closes nothing.
                 let synced = self.sync_node(node);
@@ -63,7 +70,7 @@ impl Adapter {
         })
     }
 
-    pub(super) fn write(&self, call: &mut Call<'_>) -> Answer {
+    pub(super) fn write(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Answer {
         let mut fields = call.fields();
         let (file, offset) = (Handle(fields.u64()?), fields.u64()?);
         let (size, write_flags) = (fields.u32()?, fields.u32()?);
@@ -82,6 +89,9 @@ impl Adapter {
         let written = self.door.run("write", |vfs| {
             timer.time(|| vfs.write(node, file, offset, data, flags))
         })?;
+        if written.privileges_went {
+            transport.forget_attributes(node.0);
+        }
         let kills = write_flags & WRITE_KILL_SUIDGID != 0;
         let kills = kills.then_some(call.header.gid);
         self.note_written(node, offset, data.get(..written.len).unwrap_or(data), kills)?;
@@ -109,14 +119,28 @@ impl Adapter {
         done(released)
     }
 
-    pub(super) fn fallocate(&self, call: &Call<'_>) -> Answer {
+    /// A kernel that asked for new times and size afterwards would go on showing the mode that it knows.
+    fn kill_privileges(
+        &self,
+        vfs: &Vfs,
+        (node, file): (Ino, Handle),
+        author: Author,
+        transport: &dyn Transport,
+    ) -> Result<(), Error> {
+        if vfs.kill_privileges(node, file, author)? {
+            transport.forget_attributes(node.0);
+        }
+        Ok(())
+    }
+
+    pub(super) fn fallocate(&self, call: &Call<'_>, transport: &dyn Transport) -> Answer {
         let mut fields = call.fields();
         let file = Handle(fields.u64()?);
         let (offset, length, mode) = (fields.u64()?, fields.u64()?, fields.u32()?);
         let (node, header) = (node(call), call.header);
         done(self.door.run("fallocate", |vfs| {
             let what = Allocate::from_linux(mode.cast_signed())?;
-            vfs.kill_privileges(node, file, author_by_uid(header))?;
+            self.kill_privileges(vfs, (node, file), author_by_uid(header), transport)?;
             vfs.fallocate(node, file, offset, length, what)
         }))
     }
@@ -141,7 +165,7 @@ impl Adapter {
         call.answer(&protocol::offset(found))
     }
 
-    pub(super) fn copy_file_range(&self, call: &mut Call<'_>) -> Answer {
+    pub(super) fn copy_file_range(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Answer {
         let mut fields = call.fields();
         // In the kernel's order: handle and offset of the source; inode, handle and offset of the
         // target.
@@ -150,7 +174,7 @@ impl Adapter {
         let length = fields.u64()?.min(COPY_BYTES_MAX);
         let header = call.header;
         let copied = self.door.run("copy_file_range", |vfs| {
-            vfs.kill_privileges(to.0, to.1, author_by_uid(header))?;
+            self.kill_privileges(vfs, (to.0, to.1), author_by_uid(header), transport)?;
             let copied = vfs.copy_file_range(from, to, length)?;
             self.sync_node(to.0).map(|()| copied)
         })?;

@@ -56,6 +56,8 @@ impl Transport for Dropped {
         Box::new(Dropped)
     }
 
+    fn forget_attributes(&self, _node: u64) {}
+
     fn knows(&self, _node: u64) -> bool {
         false
     }
@@ -370,6 +372,8 @@ impl Transport for Kernel {
     fn later(&self) -> Box<dyn Later> {
         Box::new(Dropped)
     }
+
+    fn forget_attributes(&self, _node: u64) {}
 
     fn knows(&self, _node: u64) -> bool {
         self.refers

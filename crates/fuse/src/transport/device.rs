@@ -77,6 +77,10 @@ impl Transport for Device {
         })
     }
 
+    fn forget_attributes(&self, node: u64) {
+        knows(self.device.as_fd(), node);
+    }
+
     fn knows(&self, node: u64) -> bool {
         knows(self.device.as_fd(), node)
     }

@@ -181,6 +181,10 @@ impl Transport for Deferred {
         }))
     }
 
+    fn forget_attributes(&self, node: u64) {
+        device::knows(self.answered.device.as_fd(), node);
+    }
+
     /// What the kernel forgets does not come through rings.
     fn knows(&self, _node: u64) -> bool {
         true

@@ -151,6 +151,7 @@ impl State {
         let end = end + data.len() as u64;
         self.end = Some(end);
         Some(Written {
+            privileges_went: false,
             len: data.len(),
             end,
         })

@@ -121,6 +121,23 @@ fn image_of_child() -> Option<PathBuf> {
 }
 
 /// Part of a test below, in a process of its own.
+/// The tail is kept for the volume's first device, which is another one afterwards.
+#[test]
+fn what_was_flushed_is_there_after_a_device_for_metadata_is_added() {
+    let image = Image::sized(64 << 20);
+    let fs = image.open();
+    let file = fs.open_file("/log", &keeping()).unwrap();
+    add(&file, &line(1, LINE));
+    fs.abandon();
+    drop(file);
+    let metadata = image.dir.path().join("metadata.img");
+    let add = persimmon::AddMetadata::default();
+    Filesystem::add_metadata(&image.path, &metadata, &add).unwrap();
+    let fs = open(&persimmon::device::uri(&metadata, &image.path));
+    assert_eq!(fs.read("/log").unwrap(), line(1, LINE));
+    fs.close().unwrap();
+}
+
 #[test]
 fn child_that_appends() {
     let Some(image) = image_of_child() else {

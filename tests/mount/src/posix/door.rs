@@ -10,7 +10,7 @@ use anyhow::Result;
 use persimmon_posix_tests::door::{Door, Entry, Lock, OpenFile, Outcome, SetTime, Stat, User};
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags,
-    SeekFrom, Timespec, Timestamps, XattrFlags, makedev,
+    SeekFrom, StatxFlags, Timespec, Timestamps, XattrFlags, makedev,
 };
 
 use super::expect::{create, errno, tick};
@@ -64,6 +64,12 @@ impl Door for Mounted {
 
     fn stat(&self, path: impl AsRef<Path>) -> Outcome<Stat> {
         rustix::fs::lstat(self.at(path)).map(|found| stat(&found))
+    }
+
+    fn mode_alone(&self, path: impl AsRef<Path>) -> Outcome<u32> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let found = rustix::fs::statx(CWD, self.at(path), flags, StatxFlags::MODE)?;
+        Ok(u32::from(found.stx_mode) & 0o7777)
     }
 
     fn access(&self, path: impl AsRef<Path>, mask: u32) -> Outcome<()> {

@@ -25,6 +25,8 @@ impl Transport for Kernel {
         Box::new(self.clone())
     }
 
+    fn forget_attributes(&self, _node: u64) {}
+
     fn knows(&self, _node: u64) -> bool {
         true
     }

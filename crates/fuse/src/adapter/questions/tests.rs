@@ -64,6 +64,8 @@ impl Transport for Kernel {
         Box::new(self.clone())
     }
 
+    fn forget_attributes(&self, _node: u64) {}
+
     fn knows(&self, _node: u64) -> bool {
         false
     }
@@ -97,6 +99,8 @@ impl Transport for Full {
     fn later_with_pages(&self) -> Option<Box<dyn Later>> {
         None
     }
+
+    fn forget_attributes(&self, _node: u64) {}
 
     fn knows(&self, _node: u64) -> bool {
         false
