@@ -4,7 +4,7 @@ use persimmon_device::{Geometry, Stripes, striped};
 use persimmon_engine::ZoneCapacities;
 use persimmon_format::stripe_label::COLUMNS_MAX;
 
-/// A part of all zones that is kept for log and metadata where data has parity, each of them twice: one in so many.
+/// Where data has parity, one zone in this many is kept for log and metadata, each of which is written twice.
 const METADATA_SHARE: u32 = 16;
 
 /// What of file data is left when a zone of the device is lost.

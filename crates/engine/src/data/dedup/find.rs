@@ -29,7 +29,7 @@ const HASHED_BLOCKS: usize = 32;
 /// Blocks that have to be free beside all that is promised. What is shared and overwritten frees nothing, and pages of the tree that become
 /// dirty take room: six of one record, more or less, with three blocks each.
 const ROOM_BLOCKS: u64 = 256;
-/// On small volumes this part of what users may fill, but always so many.
+/// On small volumes this fraction of what users may fill, and `ROOM_BLOCKS_MIN` at least.
 const ROOM_SHARE: u64 = 16;
 const ROOM_BLOCKS_MIN: u64 = 64;
 

@@ -17,9 +17,9 @@ use crate::options::{Dedup, Options};
 use crate::zones::{Life, Stream};
 use table::{Seen, Table};
 
-/// Of the data of a volume one in so many bytes goes for the table.
+/// The table takes one byte for this many bytes of the volume's data.
 const DATA_PER_MEMORY: u64 = 1000;
-/// Of the blocks that are read one in so many is remembered.
+/// One block of this many that are read is remembered.
 const READ_SPACING: u64 = 8;
 /// What sets the key of these hashes apart from all else that is derived from the volume's secret.
 const KEY_CONTEXT: &str = "persimmon 2026-11-26 hashes of blocks for deduplication while writing";
@@ -117,7 +117,7 @@ impl Deduplication {
         self.table.lock().bytes()
     }
 
-    /// What the table of a volume with so many blocks of data may take.
+    /// What the table may take on a volume with `data_blocks` blocks of data.
     fn bytes_for(&self, data_blocks: u64) -> usize {
         let share = data_blocks.saturating_mul(BLOCK_SIZE as u64) / DATA_PER_MEMORY;
         self.bytes_max.min(share as usize)

@@ -1,7 +1,7 @@
 //! Where blocks of files were seen, by the hashes of their content: a table in memory that stays below a bound. It holds hints. What it tells is
 //! read and compared before anything is made of it.
 //!
-//! It begins small and grows with the data of the volume. Where it is as large as it may be, one in so many blocks of a file is remembered, the
+//! It begins small and grows with the data of the volume. Where it is as large as it may be, one block in 2, 4, up to 32 of a file is remembered, the
 //! first always: runs of equal blocks are found from any of those on, and small files by their first. In the end others are forgotten for
 //! new ones.
 
