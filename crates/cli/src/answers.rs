@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use persimmon::{CommitInterval, Vfs};
 use persimmon_fuse::Live;
-use persimmon_fuse::live::Answered;
+use persimmon_fuse::live::{Answered, Asked};
 use tracing::error;
 
 use crate::control::{self, Command, send::Senders};
@@ -66,15 +66,16 @@ impl Live for Answers {
         serde_json::to_vec(&told).unwrap_or_default()
     }
 
-    fn control(&self, command: &[u8], resent: bool) -> Result<Answered, String> {
+    fn control(&self, command: &[u8], asked: Asked) -> Result<Answered, String> {
         match (control::parse(command)?, &self.successor) {
             (Command::Upgrade { program }, Some(successor)) => {
-                let taken = successor.take_over(&self.vfs, &program, resent);
+                let taken = successor.take_over(&self.vfs, &program, asked);
                 taken.map(Answered::from)
             }
             (Command::Upgrade { .. }, None) => Err(
                 "its daemon has no supervisor, so none can go on: mount with -o supervise".into(),
             ),
+            (Command::Clone(_), Some(_)) => control::clones::refuse(),
             (command, _) => control::carry_out(&self.vfs, &self.commit, &self.senders, command),
         }
     }

@@ -137,7 +137,7 @@ impl Mount {
             arguments.extend(["-o".into(), list.into()]);
         }
         arguments.extend([(&daemon.device).into(), (&daemon.dir).into()]);
-        Supervisor::new(arguments).run()
+        Supervisor::new(arguments, self.child).run()
     }
 
     fn say(&self, daemon: &Daemon) -> Result<()> {

@@ -40,12 +40,16 @@ const PATIENCE: Timespec = Timespec {
 };
 /// Of `pidfd_open`, since Linux 6.9: of one thread.
 const PIDFD_THREAD: u32 = 0o200;
+/// Times that it is tried to start one.
+const SPAWNS_MAX: u32 = 30;
 /// Before another one is started after that.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A supervisor to be.
 pub struct Supervisor {
     arguments: Vec<OsString>,
+    /// Whoever asked for the mount goes on, and may read what is said to its end.
+    is_in_background: bool,
     usual: OomScore,
 }
 
@@ -177,9 +181,10 @@ struct Watch {
 
 impl Supervisor {
     /// Of daemons with these arguments, besides one that says which it is.
-    pub fn new(arguments: Vec<OsString>) -> Supervisor {
+    pub fn new(arguments: Vec<OsString>, is_in_background: bool) -> Supervisor {
         Supervisor {
             arguments,
+            is_in_background,
             usual: OomScore::own(),
         }
     }
@@ -270,7 +275,18 @@ impl Supervisor {
         } else {
             SUPERVISED
         });
-        let mut daemon = self.usual.spawn(&mut command).map_err(failed)?;
+        let mut tries = 1;
+        let mut daemon = loop {
+            match self.usual.spawn(&mut command) {
+                // The system may be short of what a process takes: that passes, and the mount waits.
+                Err(error) if watch.mounted.is_some() && tries < SPAWNS_MAX => {
+                    error!("starting the daemon: {error}");
+                    tries += 1;
+                    thread::sleep(PAUSE);
+                }
+                spawned => break spawned.map_err(failed)?,
+            }
+        };
         // It has the other end: only so is its death heard.
         drop(command);
         if let Some(mounted) = &watch.mounted {
@@ -281,7 +297,7 @@ impl Supervisor {
             // The daemon has it too; whoever asked for the mount reads to its end.
             leave_standard_output()?;
         }
-        watch.until_ended(&mut daemon, &channel)
+        watch.until_ended(&mut daemon, &channel, self.is_in_background)
     }
 }
 
@@ -304,7 +320,12 @@ impl Watch {
         self.mounted.as_ref().map_or(0, Mounted::answered)
     }
 
-    fn until_ended(&mut self, daemon: &mut Child, channel: &Channel) -> Result<Ended> {
+    fn until_ended(
+        &mut self,
+        daemon: &mut Child,
+        channel: &Channel,
+        is_in_background: bool,
+    ) -> Result<Ended> {
         let pid = i32::try_from(daemon.id()).ok().and_then(Pid::from_raw);
         let pid = pid.context("the daemon's process")?;
         let first_thread = PidfdFlags::from_bits_retain(PIDFD_THREAD);
@@ -335,6 +356,9 @@ impl Watch {
                 match channel.receive() {
                     Ok(Some((message, descriptors))) => {
                         let said = self.hear(channel, message, descriptors)?;
+                        if matches!(said, Said::Serves) && !has_served && is_in_background {
+                            leave_standard_error()?;
+                        }
                         has_served |= matches!(said, Said::Serves);
                         if matches!(said, Said::Serves) && self.is_stopping {
                             let _ = kill_process(pid, Signal::TERM);
@@ -414,6 +438,11 @@ fn code_of(status: ExitStatus) -> Option<u8> {
     status
         .code()
         .map(|code| u8::try_from(code).unwrap_or(FAILED))
+}
+
+fn leave_standard_error() -> Result<()> {
+    let null = File::options().write(true).open("/dev/null");
+    Ok(rustix::stdio::dup2_stderr(null.context("/dev/null")?)?)
 }
 
 fn leave_standard_output() -> Result<()> {

@@ -1,6 +1,7 @@
 //! `persimmon upgrade-daemon`: another program goes on with a mount, and whoever uses it notices nothing.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use persimmon::Vfs;
 use persimmon_fuse::LEDGER_VERSION;
+use persimmon_fuse::live::Asked;
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Command, ask, encode};
@@ -25,6 +27,9 @@ pub const ARGUMENT: &str = "--can-resume-a-mount";
 pub fn can_resume(version: Option<&OsStr>) -> bool {
     version.is_some_and(|version| version == LEDGER_VERSION.to_string().as_str())
 }
+
+/// What the kernel calls any FUSE filesystem.
+const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 
 /// How long a daemon waits to be killed by its supervisor.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -105,14 +110,16 @@ impl Successor {
         Successor { channel, note }
     }
 
-    /// Has `program` take over. It gives the answer: the kernel asks again who did not answer. `resent`: this is that one.
-    pub fn take_over(&self, vfs: &Vfs, program: &Path, resent: bool) -> Result<Vec<u8>, String> {
-        if resent {
+    /// Has `program` take over. It gives the answer: the kernel asks again who did not answer. Where the question is sent again, this is that one.
+    pub fn take_over(&self, vfs: &Vfs, program: &Path, asked: Asked) -> Result<Vec<u8>, String> {
+        if asked.resent {
             return match &self.note {
                 Some(note) => Err(note.clone()),
                 None => encode(&Upgraded::own()),
             };
         }
+        check_asker(asked.pid)?;
+        check_file(program)?;
         check(program)?;
         // There is little to do again then.
         vfs.sync()
@@ -125,6 +132,44 @@ impl Successor {
         thread::sleep(PATIENCE);
         Err("the supervisor does not answer; see the log".into())
     }
+}
+
+/// Root of a container is not root here: who may have a program run as the daemon lives where the daemon does.
+fn check_asker(pid: u32) -> Result<(), String> {
+    let of = |process: &str, namespace: &str| {
+        std::fs::read_link(format!("/proc/{process}/ns/{namespace}")).ok()
+    };
+    let asker = pid.to_string();
+    let is_here = |namespace| {
+        let own = of("self", namespace);
+        own.is_some() && own == of(&asker, namespace)
+    };
+    match pid != 0 && is_here("user") && is_here("mnt") {
+        true => Ok(()),
+        false => Err("it is asked from another namespace than the daemon's: run it where the volume was mounted".into()),
+    }
+}
+
+/// Nobody else may change the program, and nobody may need this daemon to read it.
+fn check_file(program: &Path) -> Result<(), String> {
+    let say = |error: std::io::Error| format!("{}: {error}", program.display());
+    let file = std::fs::File::open(program).map_err(say)?;
+    let found = file.metadata().map_err(say)?;
+    let own = rustix::process::geteuid().as_raw();
+    if found.uid() != 0 && found.uid() != own || found.mode() & 0o022 != 0 {
+        return Err(format!(
+            "{}: others than the user of the daemon may change it: install it as root, with mode 755",
+            program.display()
+        ));
+    }
+    let filesystem = rustix::fs::fstatfs(&file).map_err(|error| say(error.into()))?;
+    if filesystem.f_type == FUSE_SUPER_MAGIC {
+        return Err(format!(
+            "{}: it is on a FUSE mount, which may be this one: nobody could read it while there is no daemon; copy it to another filesystem",
+            program.display()
+        ));
+    }
+    Ok(())
 }
 
 /// A program that can go on says so.

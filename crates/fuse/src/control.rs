@@ -14,7 +14,7 @@ use std::path::Path;
 use rustix::io::Errno as SystemErrno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-use crate::live::{Live, Made};
+use crate::live::{Asked, Live, Made};
 use crate::protocol::Errno;
 
 /// Bytes of a message; the size field of an ioctl has 14 bits.
@@ -107,9 +107,9 @@ pub(crate) fn may(uid: u32) -> Result<(), Errno> {
 }
 
 /// The daemon's side: the answer to a message, and the names that it made.
-pub(crate) fn answer(live: &dyn Live, input: &[u8], resent: bool) -> (Vec<u8>, Option<Made>) {
+pub(crate) fn answer(live: &dyn Live, input: &[u8], asked: Asked) -> (Vec<u8>, Option<Made>) {
     let result = match parse(input) {
-        Some((DONE, text)) => live.control(text, resent),
+        Some((DONE, text)) => live.control(text, asked),
         _ => Err(format!("this daemon speaks version {VERSION}")),
     };
     let (status, text, made) = match result {

@@ -20,11 +20,20 @@ pub trait Live: Send + Sync + 'static {
     fn sync(&self) -> Vec<u8>;
 
     /// Does what a command asks ([`crate::control`]), and answers with at most
-    /// [`crate::control::TEXT_BYTES_MAX`] bytes, or says why not. `resent`: a daemon before this one was asked, too, and may have done it.
+    /// [`crate::control::TEXT_BYTES_MAX`] bytes, or says why not.
     ///
     /// # Errors
     /// Words for whoever asked.
-    fn control(&self, command: &[u8], resent: bool) -> Result<Answered, String>;
+    fn control(&self, command: &[u8], asked: Asked) -> Result<Answered, String>;
+}
+
+/// How a command came.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// A daemon before this one was asked, too, and may have done it.
+    pub resent: bool,
+    /// By this process; 0 where it is of no concern of this namespace.
+    pub pid: u32,
 }
 
 /// What came of a command.

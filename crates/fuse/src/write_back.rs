@@ -68,6 +68,11 @@ impl WriteBack {
         }
     }
 
+    /// Another daemon may come after this one.
+    pub fn is_supervised(&self) -> bool {
+        self.process.is_some()
+    }
+
     /// Has the kernel write back the content of an inode of the mount `device`; one after the other where a process does it.
     pub fn write_back(&self, device: &OwnedFd, node: u64) {
         let Some(process) = &self.process else {

@@ -69,6 +69,18 @@ enum Outcome {
     Left,
 }
 
+impl ClonedEntries {
+    /// Leaves those of these entries of which nothing is said yet.
+    fn leave_others(&mut self, wanted: &[(NamedIno, FileKind)]) {
+        let said: BTreeSet<Vec<u8>> = { self.made.iter().chain(&self.left) }
+            .map(|named| named.name.clone())
+            .collect();
+        let others = wanted.iter().map(|(named, _)| named);
+        let others = others.filter(|named| !said.contains(&named.name));
+        self.left.extend(others.cloned());
+    }
+}
+
 impl Vfs {
     /// Clones what is in the directory `from` after `cookie` (0: from the start) into the directory `to`: a bounded number of entries, each of
     /// them whole or not at all, several in one record. A clone has the attributes of its source, `chattr` flags that forbid changes apart; its
@@ -124,9 +136,18 @@ impl Vfs {
                 .map(|(named, _)| named.ino)
                 .filter(|ino| self.check_whole(*ino).is_ok())
                 .collect();
-            Clones::of(&self.volume).hold(&sources, |held| {
+            let cloned = Clones::of(&self.volume).hold(&sources, |held| {
                 self.clone_held(held, &place, some, &mut done)
-            })?;
+            });
+            match cloned {
+                // Whoever asked has to hear which names there are now: the error comes with the next one.
+                Err(error) if !done.made.is_empty() => {
+                    tracing::debug!(%error, "not all files are cloned");
+                    done.leave_others(&wanted);
+                    return Ok(done);
+                }
+                cloned => cloned?,
+            }
         }
         Ok(done)
     }

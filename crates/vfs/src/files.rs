@@ -100,6 +100,26 @@ impl Vfs {
         self.put(ino, handle, offset, data, how)
     }
 
+    /// Writes at `offset` what was written before and may be lost: neither limits nor flags that the file got since keep it from that. Of an
+    /// author it takes setuid, setgid and capabilities as [`Vfs::write`] does. Tells how many bytes.
+    pub fn write_again(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        author: Option<Author>,
+    ) -> Result<usize> {
+        self.changeable(ino)?;
+        end_of(offset, data.len() as u64)?;
+        let _pin = self.pin_unopened(ino, None)?;
+        if let Some(author) = author {
+            self.clear_privileges(ino, None, author)?;
+        }
+        let (now, hint) = (self.now(), self.hint(ino, None));
+        let written = self.volume.write_hinted(ino, offset, data, now, hint);
+        self.watch(written)
+    }
+
     fn put(
         &self,
         ino: Ino,

@@ -29,8 +29,10 @@ pub struct Question {
 }
 
 /// How far it came.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Cloned {
+    /// It did nothing: the command is to clone by itself.
+    is_refused: bool,
     next: Option<u64>,
     files: u64,
     others: u64,
@@ -52,6 +54,7 @@ pub(super) fn answer(vfs: &Vfs, question: &Question) -> Result<Answered, String>
     let cloned = ClonedEntries::new(cloned);
     let left = cloned.left.iter();
     let text = encode(&Cloned {
+        is_refused: false,
         next: cloned.next,
         files: cloned.files,
         others: cloned.others,
@@ -63,22 +66,35 @@ pub(super) fn answer(vfs: &Vfs, question: &Question) -> Result<Answered, String>
     Ok(Answered { text, made })
 }
 
-/// The command's side: asks the daemon behind `dir`.
+/// That of a daemon with a supervisor. To have the kernel forget a name it would wait for who holds the directory, who may wait for this
+/// daemon: killed meanwhile, it could not end. And what a request that is sent again finds made may be a clone of before.
+pub(crate) fn refuse() -> Result<Answered, String> {
+    let refused = Cloned {
+        is_refused: true,
+        ..Cloned::default()
+    };
+    encode(&refused).map(Answered::from)
+}
+
+/// The command's side: asks the daemon behind `dir`. `None`: the command is to do it by itself.
 ///
 /// # Errors
 /// There is none, or it says no.
-pub fn ask(dir: &Path, (from, to): (u64, u64), cookie: u64) -> Result<ClonedEntries> {
+pub fn ask(dir: &Path, (from, to): (u64, u64), cookie: u64) -> Result<Option<ClonedEntries>> {
     let question = Question { from, to, cookie };
     let cloned: Cloned = ask_daemon(dir, &Command::Clone(question))?;
+    if cloned.is_refused {
+        return Ok(None);
+    }
     let left = cloned.left.iter().map(|(name, ino)| NamedIno {
         name: name.bytes().to_vec(),
         ino: Ino(*ino),
     });
-    Ok(ClonedEntries {
+    Ok(Some(ClonedEntries {
         next: cloned.next,
         files: cloned.files,
         others: cloned.others,
         bytes: cloned.bytes,
         left: left.collect(),
-    })
+    }))
 }

@@ -608,7 +608,7 @@ impl Sink for HostSink {
         let directory = self.directory()?;
         let (to, path) = (fstat(directory)?.st_ino, of_fd(directory.as_fd()));
         let cloned = control::clones::ask(&path, (from.0, to), cookie);
-        Ok(Some(cloned.map_err(CopyError::ends)?))
+        cloned.map_err(CopyError::ends)
     }
 
     fn leave(&mut self, entry: &Entry) -> Copied<Vec<String>> {

@@ -11,6 +11,7 @@ use super::{Adapter, author, author_by_uid, caller, done, keeping, node};
 use crate::control;
 use crate::inode_flags;
 use crate::lifetimes;
+use crate::live::Asked;
 use crate::protocol::{self, Answer, Call, Errno, Fields, Header};
 use crate::ranges;
 use crate::transport::{Outcome, Transport};
@@ -136,9 +137,13 @@ impl Adapter {
     /// A command to the daemon, answered by another thread.
     fn control(&self, call: &Call<'_>, transport: &dyn Transport) -> Outcome {
         let (door, later, live) = (self.door.clone(), transport.later(), self.live.clone());
-        let (message, resent) = (call.data().to_vec(), call.header.is_resent());
+        let asked = Asked {
+            resent: call.header.is_resent(),
+            pid: call.header.pid,
+        };
+        let message = call.data().to_vec();
         self.controls.run(move || {
-            let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message, resent)));
+            let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message, asked)));
             let answer = answer.and_then(|answer| door.record().map(|()| answer));
             // It may have taken a snapshot, of which the kernel knows nothing: it is to list them anew.
             later.write_back(SNAPSHOTS.0);
@@ -185,7 +190,6 @@ impl Adapter {
             return Outcome::Now(Err(Errno(libc::EIO)));
         }
         self.renames.run_elsewhere(move || {
-            let before = door.position();
             later.write_back(node.0);
             let changed = door.run("ioctl", |vfs| {
                 vfs.kill_privileges(node, file, author)?;
@@ -195,7 +199,7 @@ impl Adapter {
                 }
                 Ok(())
             });
-            let changed = changed.and_then(|()| door.record_content(node, before));
+            let changed = changed.and_then(|()| door.record_content(node));
             later.write_back(node.0);
             later.answer(changed.map(|()| whole(&[])));
         });

@@ -24,7 +24,7 @@ impl Adapter {
         let mut fields = call.fields();
         let (linux, kills) = (fields.u32()?, fields.u32()?);
         let flags = open_flags(call.header, linux, kills);
-        let (node, before) = (node(call), self.door.position());
+        let node = node(call);
         if let Some(open) = self.opened_before(&call.header) {
             return call.answer(&protocol::opened(open.handle.0, opened(true)));
         }
@@ -49,11 +49,12 @@ impl Adapter {
                 transport.knows(node.0);
             }
         }
-        self.note_opened(&call.header, node, file, (linux, kills))?;
+        // Before the file is noted as open: a request that is sent again is taken for done where it is.
         if flags.truncate {
-            let recorded = self.door.record_content(node, before);
+            let recorded = self.door.record_content(node);
             recorded.inspect_err(|_| self.close_unanswered(node, file))?;
         }
+        self.note_opened(&call.header, node, file, (linux, kills))?;
         self.pages.opened(node, linux);
         let flush = self.door.vfs.needs_flush(file) || self.pages.may_be_by(linux);
         call.answer(&protocol::opened(file.0, opened(flush)))

@@ -18,7 +18,7 @@ use crate::protocol::{Call, Errno, Header, opcode};
 const NOT_KEPT: Errno = Errno(libc::EIO);
 
 impl Door {
-    /// Where the ledger is, for [`Door::record_content`]. To be asked for before the operation.
+    /// Where the ledger is. To be asked for before an operation that sets times or permissions.
     pub fn position(&self) -> Option<Position> {
         self.ledger.as_ref().map(|ledger| ledger.position())
     }
@@ -31,15 +31,13 @@ impl Door {
         }
     }
 
-    /// Changes of the content of a file that are no writes, and with them all that was written to it before.
-    pub fn record_content(
-        &self,
-        ino: Ino,
-        before: Option<Position>,
-    ) -> std::result::Result<(), Errno> {
-        let (Some(ledger), Some(before)) = (&self.ledger, before) else {
+    /// Changes of the content of a file that are no writes, and with them all that was written to it. A write that was noted until now was done
+    /// before, so the device has it too: also one that came during the operation and must not be done again behind it.
+    pub fn record_content(&self, ino: Ino) -> std::result::Result<(), Errno> {
+        let Some(ledger) = &self.ledger else {
             return Ok(());
         };
+        let before = ledger.position();
         self.run("record", |vfs| vfs.flush_through(ino, Handle::NONE))?;
         let noted = ledger.recorded(ino, Recorded::Content, before);
         noted.map_err(|_| NOT_KEPT)
@@ -61,7 +59,7 @@ impl Adapter {
             opcode::SETATTR => {
                 let (content, times, mode) = changes(call.fields())?;
                 if content {
-                    return self.door.record_content(node, before);
+                    return self.door.record_content(node);
                 }
                 self.door.record()?;
                 let note = |what| ledger.recorded(node, what, position).map_err(|_| NOT_KEPT);
@@ -73,13 +71,13 @@ impl Adapter {
                 }
                 Ok(())
             }
-            opcode::FALLOCATE => self.door.record_content(node, before),
+            opcode::FALLOCATE => self.door.record_content(node),
             opcode::COPY_FILE_RANGE => {
                 let mut fields = call.fields();
                 // Handle and offset of the source.
                 fields.skip_u64()?;
                 fields.skip_u64()?;
-                self.door.record_content(Ino(fields.u64()?), before)
+                self.door.record_content(Ino(fields.u64()?))
             }
             opcode::MKNOD
             | opcode::MKDIR
@@ -91,9 +89,13 @@ impl Adapter {
             | opcode::RENAME2
             | opcode::CREATE
             | opcode::TMPFILE
-            | opcode::SETXATTR
-            | opcode::REMOVEXATTR
             | opcode::IOCTL => self.door.record(),
+            // A replay of what was written before must not take capabilities that were given then.
+            opcode::SETXATTR | opcode::REMOVEXATTR => {
+                self.door.record()?;
+                let noted = ledger.recorded(node, Recorded::Mode, position);
+                noted.map_err(|_| NOT_KEPT)
+            }
             _ => Ok(()),
         }
     }

@@ -14,7 +14,7 @@ use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::live::Answered;
+use crate::live::{Answered, Asked};
 use crate::protocol::{self, HEADER_LEN, fixed_len};
 use crate::transport::{Later, Serve};
 use crate::{control, inode_flags, lifetimes};
@@ -43,7 +43,7 @@ impl Live for Nothing {
         vec![8; 10]
     }
 
-    fn control(&self, command: &[u8], _resent: bool) -> std::result::Result<Answered, String> {
+    fn control(&self, command: &[u8], _asked: Asked) -> std::result::Result<Answered, String> {
         Ok(command.to_vec().into())
     }
 }

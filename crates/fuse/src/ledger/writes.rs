@@ -12,9 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use persimmon_sync::{Condvar, Mutex, MutexGuard};
-use persimmon_vfs::{
-    Author, Error, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs, WriteFlags,
-};
+use persimmon_vfs::{Author, Error, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs};
 
 use super::region::{Region, WORD};
 use super::{Ledger, NoRoom};
@@ -97,6 +95,8 @@ struct State {
     has_failed: bool,
     /// There is no more to empty.
     is_over: bool,
+    /// Entries of each half whose place is taken and that are not there yet.
+    being_filled: [usize; 2],
 }
 
 struct Entry {
@@ -120,6 +120,7 @@ impl Writes {
                 is_emptying: false,
                 has_failed: false,
                 is_over: false,
+                being_filled: [0; 2],
             }),
             changed: Condvar::new(),
         };
@@ -163,8 +164,8 @@ impl Writes {
         self.changed.notify_all();
     }
 
-    /// Makes room for an entry. Its place, and its position.
-    fn reserve(&self, region: &Region, len: usize) -> std::result::Result<usize, NoRoom> {
+    /// Makes room for an entry. Its half, which is not emptied until it is [filled](Self::filled), and its place.
+    fn reserve(&self, region: &Region, len: usize) -> std::result::Result<(usize, usize), NoRoom> {
         let mut state = self.state.lock();
         loop {
             let used = self.used(region, state.active);
@@ -174,7 +175,9 @@ impl Writes {
                 region.word(at).store(len as u64, Ordering::Relaxed);
                 let word = region.word(self.used_at(state.active));
                 word.store((used + len) as u64, Ordering::Release);
-                return Ok(at);
+                let half = state.active;
+                state.being_filled[half] += 1;
+                return Ok((half, at));
             }
             if state.is_over {
                 return Err(NoRoom);
@@ -202,7 +205,32 @@ impl Writes {
         (gid, data): (u32, &[u8]),
     ) -> std::result::Result<(), NoRoom> {
         let len = WORDS * WORD + data.len().next_multiple_of(WORD);
-        let at = self.reserve(region, len)?;
+        let (half, at) = self.reserve(region, len)?;
+        let is_whole = self.fill(region, at, (kind, ino, offset), time, (gid, data));
+        self.filled(half);
+        match is_whole {
+            true => Ok(()),
+            false => Err(NoRoom),
+        }
+    }
+
+    /// An entry is there, or will never be.
+    fn filled(&self, half: usize) {
+        let mut state = self.state.lock();
+        state.being_filled[half] -= 1;
+        if state.being_filled[half] == 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    fn fill(
+        &self,
+        region: &Region,
+        at: usize,
+        (kind, ino, offset): (u64, Ino, u64),
+        time: Timestamp,
+        (gid, data): (u32, &[u8]),
+    ) -> bool {
         let word = |number: usize| region.word(at + number * WORD);
         word(2).store(ino.0, Ordering::Relaxed);
         word(3).store(offset, Ordering::Relaxed);
@@ -211,11 +239,11 @@ impl Writes {
         word(6).store(gid.into(), Ordering::Relaxed);
         word(7).store(data.len() as u64, Ordering::Relaxed);
         if !region.fill(at + WORDS * WORD, data) {
-            return Err(NoRoom);
+            return false;
         }
         // With its kind it is there.
         word(1).store(kind, Ordering::Release);
-        Ok(())
+        true
     }
 
     fn position(&self, region: &Region) -> Position {
@@ -318,6 +346,10 @@ impl Ledger {
             drop(state);
             let is_synced = sync();
             let mut state = writes.state.lock();
+            // Whoever is slow to fill a place would write into another's.
+            while state.being_filled[state.active ^ 1] > 0 {
+                state = writes.changed.wait(state);
+            }
             if is_synced {
                 writes.empty(&self.region, state.active ^ 1);
             }
@@ -336,15 +368,19 @@ impl Ledger {
 
     /// Forgets all that was written. Nobody uses the ledger meanwhile, and the device has it.
     pub fn forget_writes(&self) {
-        for half in [0, 1] {
+        // What is older must not be left alone: done again, it would come after what is newer.
+        let mut halves = [0, 1];
+        halves.sort_by_key(|half| self.writes.number(&self.region, *half));
+        for half in halves {
             self.writes.empty(&self.region, half);
         }
     }
 
-    /// Does again what was written by a daemon that died. Nobody uses the volume yet. `set_time` says what time it is to be.
+    /// Does again what was written by a daemon that died. Nobody uses the volume yet. `set_time` says what time it is to be. What one file does
+    /// not take keeps no other file from going on.
     ///
     /// # Errors
-    /// The volume does not take it.
+    /// The volume takes nothing.
     pub fn replay(&self, vfs: &Vfs, set_time: &dyn Fn(Timestamp)) -> Result<Replayed> {
         let entries = self.writes.entries(&self.region);
         let latest = |kind| -> HashMap<Ino, Position> {
@@ -381,7 +417,14 @@ impl Ledger {
                 set_later.remove(&entry.ino);
             }
             set_time(entry.time);
-            self.write_again(vfs, entry, is_before(&modes, entry))?;
+            match self.write_again(vfs, entry, is_before(&modes, entry)) {
+                Err(error @ (Error::HostFull | Error::ReadOnly)) => return Err(error),
+                Err(error) => {
+                    tracing::error!(ino = entry.ino.0, offset = entry.offset, %error, "what was written cannot be written again");
+                    continue;
+                }
+                Ok(()) => {}
+            }
             replayed.writes += 1;
             replayed.bytes += entry.data_len as u64;
         }
@@ -399,25 +442,23 @@ impl Ledger {
     fn write_again(&self, vfs: &Vfs, entry: &Entry, mode_is_recorded: bool) -> Result<()> {
         let data = self.region.copy(entry.data_at, entry.data_len);
         let data = data.unwrap_or_default();
-        let author = match entry.kind {
-            KIND_WRITE_KILLS if !mode_is_recorded => Author::User {
-                pid: 0,
-                gid: entry.gid,
-            },
-            _ => Author::Privileged,
+        let user = Author::User {
+            pid: 0,
+            gid: entry.gid,
         };
-        let flags = WriteFlags {
-            author,
-            data_sync: false,
+        let author = match entry.kind {
+            _ if mode_is_recorded => None,
+            KIND_WRITE_KILLS => Some(user),
+            _ => Some(Author::Privileged),
         };
         let mut done = 0;
         while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
             let offset = entry.offset + done as u64;
-            let written = vfs.write(entry.ino, Handle::NONE, offset, rest, flags)?;
-            if written.len == 0 {
+            let written = vfs.write_again(entry.ino, offset, rest, author)?;
+            if written == 0 {
                 return Err(Error::NoSpace);
             }
-            done += written.len;
+            done += written;
         }
         Ok(())
     }

@@ -121,10 +121,18 @@ impl Later for Device {
     }
 }
 
-/// Room for requests, all of it in memory: the kernel copies a request there without waiting for a page. Otherwise it would end the request of
-/// a daemon that is killed at that moment with an error.
+/// Room for requests.
+fn buffer(connection: &Connection) -> Vec<u8> {
+    match connection.write_back.is_supervised() {
+        true => locked_buffer(),
+        false => vec![0; BUFFER_BYTES],
+    }
+}
+
+/// The same, all of it in memory: the kernel copies a request there without waiting for a page. Otherwise it would end the request of a daemon
+/// that is killed at that moment with an error.
 #[allow(unsafe_code)]
-fn buffer() -> Vec<u8> {
+fn locked_buffer() -> Vec<u8> {
     let buffer = vec![1; BUFFER_BYTES];
     // SAFETY: it changes nothing of the memory but that it is not taken away; where the system refuses that, it mostly is not
     // either.
@@ -137,7 +145,7 @@ fn buffer() -> Vec<u8> {
 pub fn run(device: OwnedFd, connection: &Connection, lazily: bool) -> io::Result<()> {
     let server = &*connection.server;
     let device = Arc::new(device);
-    let mut buffer = buffer();
+    let mut buffer = buffer(connection);
     loop {
         let len = match rustix::io::read(&device, &mut buffer) {
             Ok(len) => len,

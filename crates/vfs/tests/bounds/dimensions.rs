@@ -150,8 +150,9 @@ const ATTRIBUTES: Dimension = Dimension {
         "getattr" Flat |w, _| done(w.vfs.getattr(it(w)).unwrap());
         "access" Flat |w, _| w.vfs.access(&w.root, it(w), 4).unwrap();
         "setattr" Flat |w, _| done(w.vfs.setattr(it(w), NONE, &mode(0o6755)).unwrap());
-        "kill_privileges" Flat |w, _| w.vfs.kill_privileges(it(w), NONE, Author::default()).unwrap();
+        "kill_privileges" Flat |w, _| done(w.vfs.kill_privileges(it(w), NONE, Author::default()).unwrap());
         "write" Flat |w, _| w.write(it(w), 0, b"content");
+        "write_again" Flat |w, _| done(w.vfs.write_again(it(w), 0, b"content", None).unwrap());
         "listxattr" Linear |w, n| {
             let names = w.vfs.listxattr(&w.root, it(w)).unwrap();
             assert!(names.len() as u64 >= n * 11 - 11);

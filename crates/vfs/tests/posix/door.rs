@@ -387,7 +387,7 @@ impl OpenFile for File {
         let (vfs, ino, handle) = (&self.door.fs.vfs, self.ino, self.handle);
         let what = Allocate::from_linux(mode.bits() as i32).map_err(errno)?;
         let killed = vfs.kill_privileges(ino, handle, self.door.author);
-        let done = killed.and_then(|()| vfs.fallocate(ino, handle, at, len, what));
+        let done = killed.and_then(|_| vfs.fallocate(ino, handle, at, len, what));
         done.map_err(errno)
     }
 
@@ -395,7 +395,7 @@ impl OpenFile for File {
         let vfs = &self.door.fs.vfs;
         let killed = vfs.kill_privileges(to.ino, to.handle, self.door.author);
         let (from, to) = ((self.ino, self.handle, at), (to.ino, to.handle, to_at));
-        let copied = killed.and_then(|()| vfs.copy_file_range(from, to, len as u64));
+        let copied = killed.and_then(|_| vfs.copy_file_range(from, to, len as u64));
         copied.map(|copied| copied as usize).map_err(errno)
     }
 

@@ -17,7 +17,7 @@ use persimmon_vfs::Ino;
 use super::WAITING_MAX;
 use crate::adapter::Adapter;
 use crate::adapter::tests::open;
-use crate::live::{Answered, Live, PREFIX};
+use crate::live::{Answered, Asked, Live, PREFIX};
 use crate::options::MountOptions;
 use crate::protocol::{Call, Errno, Header, opcode};
 use crate::transport::{Later, Outcome, Serve, Transport};
@@ -51,7 +51,7 @@ impl Live for Slow {
         self.work()
     }
 
-    fn control(&self, _command: &[u8], _resent: bool) -> Result<Answered, String> {
+    fn control(&self, _command: &[u8], _asked: Asked) -> Result<Answered, String> {
         Err("no".into())
     }
 }

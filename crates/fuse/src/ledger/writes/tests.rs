@@ -180,3 +180,59 @@ fn an_unknown_ledger_is_refused() {
     let memory = rustix::fs::memfd_create("other", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     assert!(Ledger::open(memory).is_err());
 }
+
+/// Flags that the file got after the write, or a limit, forbid new writes: not this one, which was answered.
+#[test]
+fn what_may_not_be_changed_any_more_is_done_again() {
+    for linux in [0x10, 0x20] {
+        let (vfs, ledger) = (vfs(), Ledger::new().unwrap());
+        let (one, two) = (file(&vfs, b"one"), file(&vfs, b"two"));
+        write(&ledger, one, 0, b"before");
+        write(&ledger, two, 0, b"behind it");
+        let flags = persimmon_vfs::InodeFlags::from_linux(linux).unwrap();
+        vfs.set_inode_flags(&Caller::root(), one, flags).unwrap();
+        assert_eq!(ledger.replay(&vfs, &|_| {}).unwrap().writes, 2);
+        assert_eq!(content(&vfs, one), b"before");
+        assert_eq!(content(&vfs, two), b"behind it");
+    }
+}
+
+/// A package is unpacked, and then its program gets a capability.
+#[test]
+fn capabilities_that_came_after_a_write_stay() {
+    let (vfs, ledger) = (vfs(), Ledger::new().unwrap());
+    let one = file(&vfs, b"one");
+    write(&ledger, one, 0, b"program");
+    let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let name = b"security.capability";
+    let either = persimmon_vfs::XattrMode::Either;
+    vfs.setxattr(&Caller::root(), one, name, &capability, either)
+        .unwrap();
+    let position = ledger.position();
+    ledger.recorded(one, Recorded::Mode, position).unwrap();
+    ledger.replay(&vfs, &|_| {}).unwrap();
+    assert_eq!(content(&vfs, one), b"program");
+    assert_eq!(vfs.getxattr(one, name).unwrap(), capability);
+}
+
+/// A thread that was stopped while it filled its place would write into what others have there by then.
+#[test]
+fn a_half_is_emptied_once_all_places_in_it_are_filled() {
+    let ledger = Ledger::new().unwrap();
+    let (half, _) = ledger.writes.reserve(&ledger.region, 128).unwrap();
+    let data = vec![7; 1 << 20];
+    std::thread::scope(|scope| {
+        scope.spawn(|| ledger.serve(|| true));
+        // Into the other half.
+        for number in 0..33 {
+            write(&ledger, Ino(100 + number), 0, &data);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(ledger.writes.used(&ledger.region, half) > 0);
+        ledger.writes.filled(half);
+        while ledger.writes.used(&ledger.region, half) > 0 {
+            std::thread::yield_now();
+        }
+        ledger.end();
+    });
+}
