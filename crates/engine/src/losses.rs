@@ -58,16 +58,14 @@ pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
     if offline.is_empty() {
         return Ok(losses);
     }
+    let is_offline = |addr: Addr| offline.contains(&addr.zone());
     let lost = |key: Key, value: &[u8]| {
         if key.kind != KeyKind::EXTENT {
             return None;
         }
         let extent = Extent::decode(value).ok()?;
-        let is_offline = |addr: Addr| offline.contains(&addr.zone());
-        let may_be = match extent.addr() {
-            Some(addr) => is_offline(addr),
-            None => matches!(extent, Extent::Shared { .. }),
-        };
+        // What names blocks of the store is lost with them, wherever it lies itself.
+        let may_be = extent.addr().is_some_and(is_offline) || extent.names().is_some();
         may_be.then_some((key, extent))
     };
     // The store of shared blocks precedes all files in the tree, so its losses are known before any file is visited.
@@ -77,7 +75,16 @@ pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
         (Some(addr), _) if key.ino == SHARED => {
             lost_shared.insert(key.item, (key.item + extent.blocks(), addr.zone()));
         }
-        (Some(addr), _) => add(&mut losses, &key, extent.blocks(), addr.zone(), ranges_max),
+        (Some(addr), _) if is_offline(addr) => {
+            add(&mut losses, &key, extent.blocks(), addr.zone(), ranges_max);
+        }
+        // A frame, of which nothing can be read without all of its dictionary.
+        (Some(_), _) => {
+            let (from, to) = extent.names().unwrap_or_default();
+            if let Some((_, (_, zone))) = overlapping(&lost_shared, from, to).first() {
+                add(&mut losses, &key, extent.blocks(), *zone, ranges_max);
+            }
+        }
         (None, Extent::Shared { at, blocks }) => {
             let end = at + u64::from(*blocks);
             for (from, (to, zone)) in overlapping(&lost_shared, *at, end) {

@@ -13,6 +13,11 @@ use support::{Fs, Tree, assert_ranges_told, leaves_of, mount, recovered, repair,
 
 /// Pairs of files: the second has what the first has, with a few changes. Of some the first is gone.
 fn full(pairs: u64) -> (Fs, Tree) {
+    with_snapshots(pairs, 0)
+}
+
+/// The same, and snapshots of it.
+fn with_snapshots(pairs: u64, snapshots: u32) -> (Fs, Tree) {
     let mut fs = Fs::new(43);
     let directory = fs.directory(persimmon_vfs::ROOT, "directory");
     for pair in 0..pairs {
@@ -33,6 +38,10 @@ fn full(pairs: u64) -> (Fs, Tree) {
         if pair % 3 == 0 {
             fs.write(one, 0, &vec![7; 200_000]);
         }
+    }
+    for snapshot in 0..snapshots {
+        let name = format!("snapshot {snapshot}");
+        fs.vfs.take_snapshot(name.as_bytes(), true).unwrap();
     }
     fs.checkpoint();
     let fs = Fs::again(Arc::new(fs.without(&[])), 44);
@@ -77,6 +86,21 @@ fn of_lost_dictionaries_what_files_lose_is_told() {
     let (fs, truth) = full(40);
     let lost = leaves_of(&fs.device, |ino| ino == SHARED.0);
     check_lost(&fs, &truth, lost);
+}
+
+/// Mending a volume with snapshots kept frames whose dictionary was lost, and did not tell.
+#[test]
+fn of_lost_dictionaries_a_volume_with_snapshots_tells_too() {
+    let (fs, truth) = with_snapshots(40, 1);
+    let lost = leaves_of(&fs.device, |ino| ino == SHARED.0);
+    assert!(!lost.is_empty());
+    for at in lost {
+        let broken = Arc::new(fs.without(&[]));
+        assert!(broken.corrupt(at.zone(), at.block(), 300, 1));
+        let (_, losses) = repair(&broken);
+        assert!(!losses.is_empty());
+        assert_ranges_told(&truth, &tree(&mount(&broken)), &losses);
+    }
 }
 
 #[test]

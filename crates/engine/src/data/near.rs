@@ -9,6 +9,7 @@ use persimmon_format::dictionary::{DICTIONARY_BLOCKS_MAX, Dictionary};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{FLAG_PREALLOCATED, SHARED};
 use persimmon_format::packed::{CompressedFrame, PackUnits};
+use persimmon_format::quota::Counting;
 use persimmon_format::record::{Op, Share};
 use persimmon_format::{Ino, Lifetime};
 
@@ -251,7 +252,12 @@ impl FileData {
             let mapped = self.update::<_, Error>(Intent::Grow, |tx| {
                 let mut mapped = Vec::new();
                 for (ino, block, extent) in placed {
-                    if tx.find(|meta| has_dictionary(meta, extent))? {
+                    let (from, to) = (*block, block + extent.blocks());
+                    // A snapshot that was taken since has what was to be freed.
+                    let may = |meta: &Meta| {
+                        Ok(owns_all(meta, *ino, from, to)? && has_dictionary(meta, extent)?)
+                    };
+                    if tx.find(may)? {
                         mapped.push(*block);
                         tx.push(Op::Map {
                             ino: *ino,
@@ -295,9 +301,12 @@ fn kinds(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<Vec<(Run, Stored)>
     }
     for mapped in extents::overlapping(meta, ino, from, to, usize::MAX)? {
         let (start, end) = (mapped.block.max(from), mapped.end().min(to));
+        // Shared blocks count whole: nobody is charged more because somebody else has much the same.
+        let is_charged =
+            meta.quota.counting != Counting::Off && matches!(mapped.extent, Extent::Packed(_));
         let stored = match mapped.extent {
             Extent::Shared { at, .. } => Stored::At(at + (start - mapped.block)),
-            _ if sharing::may_move(meta, ino, &mapped)? => Stored::Movable,
+            _ if !is_charged && sharing::may_move(meta, ino, &mapped)? => Stored::Movable,
             _ => continue,
         };
         kinds.push(((start, end - start), stored));
@@ -322,6 +331,13 @@ fn longest(kinds: &[(Run, Stored)]) -> Option<(Run, Stored)> {
         }
     }
     runs.into_iter().max_by_key(|((_, blocks), _)| *blocks)
+}
+
+/// Whether what a file has of these blocks is its own: no snapshot has it too.
+fn owns_all(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<bool> {
+    let scope = meta.versions.at(ino)?.scope;
+    let there = extents::overlapping(meta, ino, from, to, usize::MAX)?;
+    Ok(there.iter().all(|mapped| scope.owns(mapped.version)))
 }
 
 /// Whether the store has all blocks that an extent names.

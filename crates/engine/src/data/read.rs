@@ -424,11 +424,15 @@ impl FileData {
             return Ok(Arc::default());
         };
         let dictionary = self.store.dictionary_of(packed);
+        let (block, addr) = (used.block, packed.addr);
         dictionary.map_err(|error| match error {
             Error::ItemDamaged { .. } => {
-                let (block, addr) = (used.block, packed.addr);
                 tracing::debug!(%ino, block, %addr, %error, "no dictionary");
                 Error::DataDamaged { ino, block, addr }
+            }
+            Error::DataDamaged { addr: of, .. } => {
+                let damaged = Error::DataDamaged { ino, block, addr };
+                self.lost_data(damaged, ino, block, of)
             }
             error => error,
         })

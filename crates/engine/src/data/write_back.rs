@@ -335,8 +335,10 @@ impl FileData {
             }
             let hint = member.hint.or_else(|| inode.lifetime_hint());
             let hint = hint.and_then(Lifetime::class);
-            let compression = self.compression_for(&inode);
             let is_few = mode.is_small() && member.blocks < SYNCED_BLOCKS_MIN;
+            // On a full volume whole blocks can always be overwritten, and what a frame spared may be another's by then.
+            let may_compress = !is_few || member.blocks > 1 && self.has_room_to_share();
+            let compression = self.compression_for(&inode).filter(|_| may_compress);
             let is_sought = may_lie_in_tree && !is_few && mode != Mode::Rewrite;
             for (block, data) in &member.frozen {
                 let is_inlined = inlined == Some(block + u64::from(data.blocks()) - 1);

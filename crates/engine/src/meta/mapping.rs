@@ -10,7 +10,7 @@ use super::extents::{
 };
 use super::versions::At;
 use super::{Meta, deltas, references, tree};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::faults::{Fault, unless};
 use crate::invariant::invariant;
 use crate::zones::Zones;
@@ -96,8 +96,15 @@ fn ensure_content(meta: &Meta, at: &At, mapped: &MappedExtent) -> Result<()> {
     }
     match named_by(at.ino, &mapped.extent) {
         Some((from, to)) => {
-            references::ensure(meta, from, to)?;
-            ensure(meta, SHARED, from, to)
+            let ensured = references::ensure(meta, from, to);
+            let ensured = ensured.and_then(|()| ensure(meta, SHARED, from, to));
+            // It is this file that cannot be changed, and no other.
+            ensured.map_err(|error| match error {
+                Error::ItemDamaged { ino: SHARED, what } => {
+                    Error::ItemDamaged { ino: at.ino, what }
+                }
+                error => error,
+            })
         }
         None => Ok(()),
     }

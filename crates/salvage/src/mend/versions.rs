@@ -120,6 +120,8 @@ impl Mend<'_, '_> {
                 let end = at.saturating_add((*blocks).into());
                 self.store.missing(*at, end).next().is_none()
             }
+            // Nobody could read it without.
+            Extent::Packed(_) if !self.has_dictionary(extent) => false,
             _ => match extent.addr() {
                 Some(addr) if self.is_doubtful(key, addr) => self.take_whole(key, extent),
                 _ => true,
