@@ -353,3 +353,43 @@ fn versions_of_a_text_are_near() {
     assert!(read(&volume, files[1], 0, later.len()) == later);
     check_counts(&volume);
 }
+
+/// A zone that is lost takes what was compressed with something in it along, and is told of with all of that.
+#[test]
+fn what_cannot_be_read_without_a_lost_dictionary_is_told() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::None);
+    let [(one, _), (two, other)] = twins(&volume, 100);
+    near(&volume, (one, 0), (two, 0), usize::MAX >> 1);
+    assert!(!with_dictionary(&volume, two).is_empty());
+    volume.sync().unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    let store = extents(&volume).into_iter().find(|(of, ..)| *of == SHARED);
+    let zone = store
+        .and_then(|(_, _, extent)| extent.addr())
+        .unwrap()
+        .zone();
+    device.set_offline(zone);
+    // Whoever meets it first has the zones looked at.
+    assert!(volume.read(two, 0, &mut [0; BLOCK]).is_err());
+    let mut told = vec![false; 100];
+    for range in volume.losses(1000).unwrap().ranges {
+        if range.ino == two {
+            let from = range.offset as usize / BLOCK;
+            told[from..from + range.bytes as usize / BLOCK].fill(true);
+        }
+    }
+    let mut lost = 0;
+    for (block, told) in told.iter().enumerate() {
+        let mut bytes = vec![0; BLOCK];
+        let at = block * BLOCK;
+        match volume.read(two, at as u64, &mut bytes) {
+            Ok(_) => assert_eq!(bytes, other[at..at + BLOCK]),
+            Err(error) => {
+                assert!(*told, "block {block}: {error}");
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost > 0);
+}
