@@ -32,6 +32,19 @@ const NOT_MEASURED: &[(&str, &str)] = &[
         "looks at some entries of a directory, and makes as many inodes",
     ),
     ("rename_leaving_whiteout", "is `rename`, and makes an inode"),
+    (
+        "pack_near",
+        "looks at 16 MiB of two files at most, as `share_equal` does",
+    ),
+    ("record", "writes what waits in the log, as any sync does"),
+    (
+        "adopt",
+        "keeps the inodes that it is given, once in an opening",
+    ),
+    (
+        "reopen",
+        "opens the files that it is given, once in an opening",
+    ),
 ];
 
 /// A new request is measured too, or it is said here why not.
