@@ -159,10 +159,9 @@ fn a_label_moves_whatever_happens_on_the_way() {
                 break;
             }
         }
-        assert!(
-            seen.iter().all(|count| *count > 0),
-            "{all} {last:?} {seen:?}"
-        );
+        // The first command that is done at all may be the one that writes the new label.
+        let is_old_seen = seen[0] > 0 || matches!(last, Last::Done);
+        assert!(is_old_seen && seen[1] > 0, "{all} {last:?} {seen:?}");
     }
 }
 
