@@ -44,28 +44,28 @@ fn users_groups_and_trees_are_limited(bed: &TestBed) -> Result<()> {
     let run = shell(bed, &dir);
     // What is there before is counted when it is turned on.
     run(
-        "mkdir home tree; chmod 1777 home tree; as 1001:2001 bash -c 'write home/before 1024'; \
-         ! $P quota set $D --user 1001 --hard 4M 2> /dev/null; $P quota on $D; $P quota report $D | grep -q '1001 .*1.0 MiB'",
+        "mkdir home tree; chmod 1777 home tree; as 61001:62001 bash -c 'write home/before 1024'; \
+         ! $P quota set $D --user 61001 --hard 4M 2> /dev/null; $P quota on $D; $P quota report $D | grep -q '61001 .*1.0 MiB'",
     )?;
     // A user: no more than the limit, and root is not stopped.
     run(
-        "$P quota set $D --user 1001 --hard 4M; as 1001:2001 bash -c 'write home/a 2048'; full as 1001:2001 bash -c 'write home/b 4096'; \
-         full as 1001:2001 bash -c 'write home/c 64'; as 1002:2002 bash -c 'write home/other 8192'; write home/a 4096; \
-         test $(stat -c %s home/a) = 4194304; rm home/b home/before home/c; truncate -s 0 home/a; as 1001:2001 bash -c 'write home/a 3072'",
+        "$P quota set $D --user 61001 --hard 4M; as 61001:62001 bash -c 'write home/a 2048'; full as 61001:62001 bash -c 'write home/b 4096'; \
+         full as 61001:62001 bash -c 'write home/c 64'; as 61002:2002 bash -c 'write home/other 8192'; write home/a 4096; \
+         test $(stat -c %s home/a) = 4194304; rm home/b home/before home/c; truncate -s 0 home/a; as 61001:62001 bash -c 'write home/a 3072'",
     )?;
     // What is overwritten takes nothing.
     run(
-        "as 1001:2001 bash -c 'write home/fill 1024' || true; as 1001:2001 bash -c 'write home/a 3072'",
+        "as 61001:62001 bash -c 'write home/fill 1024' || true; as 61001:62001 bash -c 'write home/a 3072'",
     )?;
     // Inodes, and files that are given away.
     run(
-        "$P quota set $D --user 1001 --hard 0 --inodes-hard 4; as 1001:2001 touch home/i1 home/i2; full as 1001:2001 touch home/i3; \
-         full as 1001:2001 mkdir home/d; full as 1001:2001 ln -s x home/l; as 1001:2001 ln home/i1 home/i1-again; \
-         $P quota set $D --user 1001 --inodes-hard 0; as 1001:2001 touch home/i3",
+        "$P quota set $D --user 61001 --hard 0 --inodes-hard 4; as 61001:62001 touch home/i1 home/i2; full as 61001:62001 touch home/i3; \
+         full as 61001:62001 mkdir home/d; full as 61001:62001 ln -s x home/l; as 61001:62001 ln home/i1 home/i1-again; \
+         $P quota set $D --user 61001 --inodes-hard 0; as 61001:62001 touch home/i3",
     )?;
     // A group.
     run(
-        "$P quota set $D --group 2001 --hard 5M; full as 1003:2001 bash -c 'write home/g 8192'; as 1003:2003 bash -c 'write home/h 8192'",
+        "$P quota set $D --group 62001 --hard 5M; full as 1003:62001 bash -c 'write home/g 8192'; as 1003:2003 bash -c 'write home/h 8192'",
     )?;
     // A tree: files of anybody in it, and nothing of outside gets in.
     run(
@@ -114,11 +114,11 @@ fn soft_limits_have_a_grace_time(bed: &TestBed) -> Result<()> {
     let dir = volume.dir.clone();
     let run = shell(bed, &dir);
     run(
-        "chmod 1777 .; $P quota set $D --user 1001 --soft 1M --hard 8M --grace 4; as 1001:2001 bash -c 'write a 512'; \
-         $P quota report $D --json | grep -q '\"grace_seconds\": null'; as 1001:2001 bash -c 'write b 2048'; \
-         $P quota report $D --json | grep -q '\"grace_seconds\": [0-4]'; as 1001:2001 bash -c 'write c 512'; sleep 6; \
-         full as 1001:2001 bash -c 'write d 512'; $P quota report $D | grep -q over; \
-         rm b c; as 1001:2001 bash -c 'write c 256'; as 1001:2001 bash -c 'write d 1024'; full as 1001:2001 bash -c 'write e 16384'",
+        "chmod 1777 .; $P quota set $D --user 61001 --soft 1M --hard 8M --grace 4; as 61001:62001 bash -c 'write a 512'; \
+         $P quota report $D --json | grep -q '\"grace_seconds\": null'; as 61001:62001 bash -c 'write b 2048'; \
+         $P quota report $D --json | grep -q '\"grace_seconds\": [0-4]'; as 61001:62001 bash -c 'write c 512'; sleep 6; \
+         full as 61001:62001 bash -c 'write d 512'; $P quota report $D | grep -q over; \
+         rm b c; as 61001:62001 bash -c 'write c 256'; as 61001:62001 bash -c 'write d 1024'; full as 61001:62001 bash -c 'write e 16384'",
     )?;
     volume.unmount()?;
     volume.fsck()
