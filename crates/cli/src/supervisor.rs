@@ -441,11 +441,14 @@ fn code_of(status: ExitStatus) -> Option<u8> {
 }
 
 fn leave_standard_error() -> Result<()> {
-    let null = File::options().write(true).open("/dev/null");
-    Ok(rustix::stdio::dup2_stderr(null.context("/dev/null")?)?)
+    Ok(rustix::stdio::dup2_stderr(null()?)?)
 }
 
 fn leave_standard_output() -> Result<()> {
+    Ok(rustix::stdio::dup2_stdout(null()?)?)
+}
+
+fn null() -> Result<File> {
     let null = File::options().write(true).open("/dev/null");
-    Ok(rustix::stdio::dup2_stdout(null.context("/dev/null")?)?)
+    null.context("/dev/null")
 }

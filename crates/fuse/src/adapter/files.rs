@@ -29,7 +29,8 @@ impl Adapter {
             return call.answer(&protocol::opened(open.handle.0, opened(true)));
         }
         let file = self.door.run("open", |vfs| {
-            let may_lose = flags.truncate && vfs.getattr(node)?.mode & SET_IDS != 0;
+            // Only of who has to lose them it is asked whether there are any.
+            let may_lose = flags.truncate && kills != 0 && vfs.getattr(node)?.mode & SET_IDS != 0;
             let file = vfs.open(node, flags)?;
             if may_lose {
                 transport.forget_attributes(node.0);
