@@ -24,6 +24,19 @@ pub(crate) struct Open {
     void: AtomicBool,
 }
 
+impl Open {
+    fn of_file(ino: Ino, node: Arc<Node>, flags: OpenFlags) -> Open {
+        Open {
+            ino,
+            node,
+            flags,
+            directory: false,
+            hint: LifetimeHint::default(),
+            void: AtomicBool::new(false),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Shard {
     slots: Vec<Option<Arc<Open>>>,
@@ -93,14 +106,7 @@ impl Handles {
         if place.is_some() {
             return Err(Error::BadHandle);
         }
-        *place = Some(Arc::new(Open {
-            ino,
-            node,
-            flags,
-            directory: false,
-            hint: LifetimeHint::default(),
-            void: AtomicBool::new(false),
-        }));
+        *place = Some(Arc::new(Open::of_file(ino, node, flags)));
         self.count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -182,14 +188,7 @@ impl Vfs {
             if flags.truncate {
                 self.truncate(ino, Some(&node), 0, flags.author)?;
             }
-            self.handles.insert(Open {
-                ino,
-                node,
-                flags,
-                directory: false,
-                hint: LifetimeHint::default(),
-                void: AtomicBool::new(false),
-            })
+            self.handles.insert(Open::of_file(ino, node, flags))
         });
         if opened.is_err() {
             self.release_node(ino);
