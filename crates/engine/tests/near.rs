@@ -372,7 +372,7 @@ fn what_cannot_be_read_without_a_lost_dictionary_is_told() {
     device.set_offline(zone);
     // Whoever meets it first has the zones looked at.
     assert!(volume.read(two, 0, &mut [0; BLOCK]).is_err());
-    let mut told = vec![false; 100];
+    let mut told = [false; 100];
     for range in volume.losses(1000).unwrap().ranges {
         if range.ino == two {
             let from = range.offset as usize / BLOCK;
