@@ -15,7 +15,7 @@ pub use on_drive::{Tally, Target, model_test, model_test_of};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use persimmon_device::{ZoneId, ZonedDevice};
+use persimmon_device::{Geometry, Stripes, ZoneId, ZoneInfo, ZonedDevice, striped};
 use persimmon_engine::invariant::panic_on_bugs;
 use persimmon_engine::{Barrier, Dedup, Deltas, FormatOptions, FsyncOrder, RecoveryReport, Volume};
 use persimmon_format::Compression;
@@ -53,12 +53,8 @@ impl System for Filesystem {
             ZoneHeader::decode(&block).ok()
         };
         let zones = device.report(0..device.geometry().zone_count);
-        if stripes::of_seed(device.config().seed).is_some() {
-            let zones = (0..).map(ZoneId).zip(zones.unwrap_or_default());
-            let written = zones.filter(|(_, info)| info.write_pointer > 0);
-            return written
-                .map(|(zone, info)| (zone, info.write_pointer))
-                .collect();
+        if let Some(stripes) = stripes::of_seed(device.config().seed) {
+            return in_all_zones(device.geometry(), stripes, &zones.unwrap_or_default());
         }
         let mut mirrored = Vec::new();
         for (zone, info) in (0..).map(ZoneId).zip(zones.unwrap_or_default()) {
@@ -94,6 +90,21 @@ pub(crate) fn mount_on(
     device: Arc<dyn ZonedDevice>,
 ) -> Result<Mounted, String> {
     mount_volume(device, options(sim.config()))
+}
+
+/// The zones of each stripe set with the blocks that all of them have: what is behind those in one zone alone has no copy yet. The
+/// zones of the label, too.
+fn in_all_zones(geometry: &Geometry, stripes: Stripes, zones: &[ZoneInfo]) -> Vec<(ZoneId, u32)> {
+    let mut written: Vec<u32> = zones.iter().map(|zone| zone.write_pointer).collect();
+    for set in (0..).map_while(|set| striped::zones_of(geometry, stripes, ZoneId(set))) {
+        let set = set.start as usize..set.end as usize;
+        if let Some(of_set) = written.get_mut(set) {
+            let least = of_set.iter().copied().min().unwrap_or_default();
+            of_set.fill(least);
+        }
+    }
+    let written = (0..).map(ZoneId).zip(written);
+    written.filter(|(_, blocks)| *blocks > 0).collect()
 }
 
 /// The seed of a run. Above these bits is how the volume is mounted.
