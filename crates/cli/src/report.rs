@@ -118,6 +118,7 @@ impl Features {
             (zone_header::DELTAS, "deltas"),
             (zone_header::STRIPED, "striped"),
             (zone_header::DICTIONARIES, "dictionaries"),
+            (zone_header::COMPRESSED_LOG, "compressed-log"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

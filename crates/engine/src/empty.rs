@@ -157,6 +157,7 @@ fn log_start(last_lsn: Lsn, sequence: u64, epoch: u32, footer: Addr) -> LogInit 
         head: None,
         chain: Vec::new(),
         replay_sequence: sequence,
+        spared_blocks: 0,
         durable_on_device: last_lsn,
         has_bad_blocks: false,
     }

@@ -120,7 +120,7 @@ impl Engine {
             })?),
         };
         // A next mount reads little then, however many files there are.
-        if self.store.log.blocks_to_replay() > SHORT_JOURNAL_BLOCKS
+        if self.store.log.blocks_to_read() > SHORT_JOURNAL_BLOCKS
             || self.store.meta().cache.dirty() > SHORT_JOURNAL_PAGES
         {
             self.checkpoints.write()?;

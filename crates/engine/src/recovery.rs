@@ -241,6 +241,7 @@ fn open_as_reported(
             .map(|newest| head(newest, &zones, copies, begin_log_zone)),
         chain: log_zones.iter().map(|f| f.zone).collect(),
         replay_sequence: footer.replay.sequence,
+        spared_blocks: blocks.iter().map(Read::spared_blocks).sum(),
         // The first block of a new epoch tells.
         durable_on_device: if new_epoch { durable } else { replay.durable },
         has_bad_blocks: blocks.iter().any(|b| b.state().is_none()),

@@ -5,12 +5,15 @@
 //! the block in the log, counted over the volume's life.
 //!
 //! Payload: epoch 0..4, opening 4..8, resume after 8..16, durable LSN 16..24, footer address
-//! 24..32, then journal: first LSN 32..40, lead 40..42, used 42..44, reserved 44..48, record
-//! bytes from 48; footer part: part 32..34, parts 34..36, reserved 36..48, footer bytes from 48.
+//! 24..32, then journal: first LSN 32..40, lead 40..42, used 42..44, length 44..46 (of compressed
+//! records, else 0), reserved 46..48, record bytes from 48; footer part: part 32..34, parts 34..36, reserved 36..48, footer bytes from 48.
 
+pub use self::records::{RECORDS_LEN_MAX, Records, compress};
 use crate::codec::{Put, Reader};
 use crate::envelope::{self, BLOCK_PAYLOAD, Kind};
 use crate::{Addr, BLOCK_SIZE, FormatError, Lsn, Result, VolumeKey};
+
+mod records;
 
 const PREFIX_LEN: usize = 48;
 /// Record or footer bytes that fit a log block.
@@ -39,7 +42,7 @@ pub struct LogState {
 }
 
 /// What a log block holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// Records.
     Journal {
@@ -48,7 +51,7 @@ pub enum Body<'a> {
         /// Bytes at the front that end a record begun in the block before.
         lead: u16,
         /// All record bytes.
-        bytes: &'a [u8],
+        records: Records<'a>,
     },
     /// A part of a footer.
     Footer {
@@ -62,7 +65,7 @@ pub enum Body<'a> {
 }
 
 /// A verified log block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogBlock<'a> {
     /// Number of the block in the log.
     pub sequence: u64,
@@ -73,7 +76,16 @@ pub struct LogBlock<'a> {
 }
 
 impl LogBlock<'_> {
-    /// Fills `block` (of [`BLOCK_SIZE`] bytes, zero). The body is at most [`BODY_LEN`] bytes.
+    /// Whether it has compressed records, as only blocks of a volume with [`crate::zone_header::COMPRESSED_LOG`] have.
+    #[must_use]
+    pub fn is_compressed(&self) -> bool {
+        match &self.body {
+            Body::Journal { records, .. } => records.is_compressed(),
+            Body::Footer { .. } => false,
+        }
+    }
+
+    /// Fills `block` (of [`BLOCK_SIZE`] bytes, zero). What it has of the body is at most [`BODY_LEN`] bytes.
     pub fn encode_into(&self, block: &mut [u8], key: &VolumeKey, zone_sequence: u64) {
         let mut prefix = Vec::with_capacity(PREFIX_LEN);
         prefix.put_u32(self.state.epoch);
@@ -81,21 +93,23 @@ impl LogBlock<'_> {
         prefix.put_u64(self.state.resume_after.0);
         prefix.put_u64(self.state.durable.0);
         prefix.put_u64(self.state.footer.to_raw());
-        let (kind, bytes) = match self.body {
+        let (kind, bytes) = match &self.body {
             Body::Journal {
                 first_lsn,
                 lead,
-                bytes,
+                records,
             } => {
+                let (stored, len) = records.stored();
                 prefix.put_u64(first_lsn.0);
-                prefix.put_u16(lead);
-                prefix.put_u16(bytes.len() as u16);
-                (Kind::Journal, bytes)
+                prefix.put_u16(*lead);
+                prefix.put_u16(stored.len() as u16);
+                prefix.put_u16(len);
+                (Kind::Journal, stored)
             }
             Body::Footer { part, parts, bytes } => {
-                prefix.put_u16(part);
-                prefix.put_u16(parts);
-                (Kind::Footer, bytes)
+                prefix.put_u16(*part);
+                prefix.put_u16(*parts);
+                (Kind::Footer, *bytes)
             }
         };
         prefix.resize(PREFIX_LEN, 0);
@@ -131,9 +145,10 @@ impl LogBlock<'_> {
             let first_lsn = Lsn(r.u64()?);
             let lead = r.u16()?;
             let used = r.u16()?;
-            r.u32()?;
-            let bytes = r.bytes(used.into())?;
-            if lead > used {
+            let len = r.u16()?;
+            r.u16()?;
+            let records = Records::read(r.bytes(used.into())?, len, kind.name())?;
+            if usize::from(lead) > records.len() {
                 return Err(FormatError::Value {
                     what: kind.name(),
                     field: "lead",
@@ -143,7 +158,7 @@ impl LogBlock<'_> {
             Body::Journal {
                 first_lsn,
                 lead,
-                bytes,
+                records,
             }
         } else {
             let part = r.u16()?;

@@ -60,6 +60,8 @@ pub const STRIPED: u64 = 8192;
 /// Incompatible feature: compressed frames of files may have blocks of the store of shared blocks as a dictionary, see
 /// [`crate::dictionary`].
 pub const DICTIONARIES: u64 = 16384;
+/// Incompatible feature: records in journal blocks may be compressed, see [`crate::log::Records`].
+pub const COMPRESSED_LOG: u64 = 32768;
 /// Features whose bits a reader must know to mount at all.
 pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED
     | SPLIT
@@ -71,6 +73,7 @@ pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED
     | DELTAS
     | STRIPED
     | DICTIONARIES
+    | COMPRESSED_LOG
     | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;

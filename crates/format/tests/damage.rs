@@ -43,6 +43,11 @@ fn sealed() -> Vec<(&'static str, Vec<u8>, Decoder)> {
             StripeLabel::decode(b).map(|_| ())
         }),
         ("journal block", samples::journal_block(), log_block),
+        (
+            "compressed journal block",
+            samples::compressed_journal_block(),
+            log_block,
+        ),
         ("footer block", samples::footer_block(), log_block),
         ("MAT chunk", samples::mat_chunk(), |b| {
             chunk(Kind::MatChunk, b)
@@ -220,12 +225,13 @@ proptest! {
     /// Sealed again after the flip, so that the fields behind the checksum are reached.
     #[test]
     fn sealed_nonsense_never_panics(
-        which in 0usize..4,
+        which in 0usize..5,
         flips in proptest::collection::vec((48usize..160, any::<u8>()), 1..8),
     ) {
         let key = samples::key();
         let samples = [
             samples::journal_block(),
+            samples::compressed_journal_block(),
             samples::footer_block(),
             samples::summary(),
             samples::mat_chunk(),

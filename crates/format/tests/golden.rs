@@ -186,6 +186,19 @@ fn journal_block() {
 }
 
 #[test]
+fn compressed_journal_block() {
+    assert_golden(
+        &samples::compressed_journal_block(),
+        "
+        5052534d0101010010111213141516170b0a0000000000006600000000000000
+        480000000000000080f3d9161fcb5ee011000000120000002200000000000000
+        3300000000000000550000400400000177000000000000000200180018010000
+        ef7265636f72642062797465732c200e00f2507465732c20..
+    ",
+    );
+}
+
+#[test]
 fn footer_block() {
     assert_golden(
         &samples::footer_block(),

@@ -12,7 +12,7 @@ use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX, RESERV
 use persimmon_format::footer::{Footer, LogPosition, Valid};
 use persimmon_format::gate::Features;
 use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
-use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
+use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState, Records, compress};
 use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, PROBE_ITEMS, Xattr, first_item};
 use persimmon_format::packed::{self, CompressedFrame, Packed};
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
@@ -456,14 +456,21 @@ proptest! {
         sequences in any::<[u64; 5]>(),
         (epoch, opening) in any::<(u32, u32)>(),
         bytes in prop::collection::vec(any::<u8>(), 0..=BODY_LEN),
+        repeated in 1..5_usize,
         lead in any::<prop::sample::Index>(),
         parts in (any::<u16>(), 1u16..).prop_filter("a part", |(part, parts)| part < parts),
         journal in any::<bool>(),
     ) {
         let [sequence, resume_after, durable, footer, first] = sequences;
+        let longer = bytes.repeat(repeated);
+        let compressed = compress(&longer);
         let body = if journal {
-            let lead = lead.index(bytes.len() + 1) as u16;
-            Body::Journal { first_lsn: Lsn(first), lead, bytes: &bytes }
+            let records = match compressed.len() <= BODY_LEN.min(longer.len().saturating_sub(1)) {
+                true => Records::compressed(&longer, &compressed),
+                false => Records::plain(&bytes),
+            };
+            let lead = lead.index(records.len() + 1) as u16;
+            Body::Journal { first_lsn: Lsn(first), lead, records }
         } else {
             Body::Footer { part: parts.0, parts: parts.1, bytes: &bytes }
         };

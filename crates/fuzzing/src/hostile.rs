@@ -3,7 +3,7 @@
 use persimmon_device::{Command, ZonedDevice};
 use persimmon_engine::{Error, Options, RecoveryReport, Volume};
 use persimmon_format::footer::Footer;
-use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
+use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState, Records};
 use persimmon_format::record::Op;
 use persimmon_format::{BLOCK_SIZE, envelope::Kind};
 use persimmon_sim::SimDevice;
@@ -60,7 +60,7 @@ pub fn with_records(
     let body = Body::Journal {
         first_lsn: end.next_lsn,
         lead: 0,
-        bytes: &bytes,
+        records: Records::plain(&bytes),
     };
     with_log(sample, &end, [body])
 }

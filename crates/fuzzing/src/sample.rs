@@ -514,8 +514,8 @@ fn log_end(device: &SimDevice, places: &[Place]) -> LogEnd {
                 Body::Journal {
                     first_lsn,
                     lead,
-                    bytes,
-                } => Lsn(first_lsn.0 + records_starting(&bytes[lead.into()..])),
+                    records,
+                } => Lsn(first_lsn.0 + records_starting(&records[lead.into()..])),
                 Body::Footer { .. } => end.map_or(Lsn(1), |end: LogEnd| end.next_lsn),
             };
             end = Some(LogEnd {

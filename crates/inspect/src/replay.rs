@@ -13,6 +13,7 @@ use persimmon_format::extent::Extent;
 use persimmon_format::log::{Body, LogBlock, RECORD_HEADER_LEN, RECORD_LEN_MAX};
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
+use persimmon_format::zone_header::COMPRESSED_LOG;
 use persimmon_format::{Addr, Lsn, VolumeKey, ZoneId};
 
 use crate::checkpoint::Checkpoint;
@@ -88,6 +89,7 @@ pub(crate) fn read(
         partial_addr: Addr::ZERO,
         last_sequence: 0,
     };
+    let may_compress = footer.features.incompatible & COMPRESSED_LOG != 0;
     let start = footer.replay.sequence;
     if log.zone_of(start).is_none() {
         let place = format!("log block {start}");
@@ -95,7 +97,12 @@ pub(crate) fn read(
     }
     log.scan(media, key, start, &mut |addr, block| {
         match block {
-            Ok(block) => assembler.block(addr, &block),
+            Ok(block) => {
+                if block.is_compressed() && !may_compress {
+                    findings.add(&LOG_RECORD, addr, "the volume has no compressed log");
+                }
+                assembler.block(addr, &block);
+            }
             Err(error) => {
                 assembler.partial.clear();
                 assembler.bad.push((addr, error.to_string()));
@@ -126,12 +133,13 @@ impl Assembler {
         let Body::Journal {
             first_lsn,
             lead,
-            bytes,
-        } = block.body
+            records,
+        } = &block.body
         else {
             return;
         };
-        let (lead, mut rest) = bytes.split_at_checked(lead.into()).unwrap_or((bytes, &[]));
+        let (first_lsn, lead) = (*first_lsn, usize::from(*lead));
+        let (lead, mut rest) = records.split_at_checked(lead).unwrap_or((records, &[]));
         if !self.partial.is_empty() {
             self.partial.extend_from_slice(lead);
             match record_len(&self.partial) {

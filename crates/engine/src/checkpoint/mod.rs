@@ -304,7 +304,7 @@ impl Checkpoints {
             &self.store.zones,
             &footer.encode(),
             footer.cut,
-            footer.replay.sequence,
+            Some(&snapshot.log),
         )?;
         self.store.meta_mut().journal_inline.forget_cut();
         let blocks = places

@@ -118,7 +118,7 @@ impl Checkpoints {
             &self.store.zones,
             &footer.encode(),
             footer.counted,
-            footer.replay.sequence,
+            None,
         )?;
         self.store.on_device().footer = Some(footer);
         add(&self.store.media.counters.zone_checkpoints, 1);

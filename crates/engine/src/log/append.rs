@@ -16,6 +16,8 @@ use crate::statistics::{Class, add};
 use crate::zones::log_zones::LogZone;
 use crate::zones::{Tries, Zones};
 
+use super::cut::{Slice, cut_blocks, spared_blocks};
+
 /// Blocks sent to the device in one command.
 const COMMAND_BLOCKS: usize = 256;
 
@@ -55,6 +57,8 @@ pub(super) struct Batch {
     pub(super) first_lsn: Lsn,
     pub(super) last_lsn: Lsn,
     pub(super) state: LogState,
+    /// The blocks that its records go into, once somebody has begun to write them.
+    pub(super) slices: Option<Vec<Slice>>,
     /// Blocks of it that are in the log already.
     pub(super) done: usize,
 }
@@ -70,8 +74,15 @@ impl Batch {
     /// The first record that does not begin in the blocks that are in the log already, unless there is none: a block that is written
     /// before the rest says that records go on with it.
     pub(super) fn next_lsn(&self) -> Option<Lsn> {
-        let slices = cut_blocks(&self.sizes, self.first_lsn);
-        slices.get(self.done).map(|(first_lsn, ..)| *first_lsn)
+        match &self.slices {
+            Some(slices) => slices.get(self.done).map(|slice| slice.first_lsn),
+            None => Some(self.first_lsn).filter(|_| !self.sizes.is_empty()),
+        }
+    }
+
+    /// Blocks that it would have taken in addition, had its records not been compressed.
+    pub(super) fn spared_blocks(&self) -> u64 {
+        self.slices.as_deref().map_or(0, spared_blocks)
     }
 
     /// Its records in the log: each piece of data with the records from its own up to the next
@@ -97,14 +108,13 @@ impl Batch {
     }
 }
 
-/// What goes into one journal block: first LSN, lead, and which of the batch's bytes.
-pub(super) type Slice = (Lsn, u16, std::ops::Range<usize>);
-
 /// One leader's work.
 pub(super) struct Appender<'a> {
     pub(super) key: &'a VolumeKey,
     pub(super) media: &'a Media,
     pub(super) zones: &'a Zones,
+    /// Records that take more than one block are compressed.
+    pub(super) compresses: bool,
     pub(super) head: Option<LogHead>,
     /// Number of the first block of a log that has no zone yet.
     pub(super) first: u64,
@@ -118,8 +128,17 @@ impl Appender<'_> {
         if batch.sizes.is_empty() {
             return Ok(());
         }
-        let slices = cut_blocks(&batch.sizes, batch.first_lsn);
-        let end = slices.last().map_or(0, |(_, _, range)| range.end);
+        let slices = match batch.slices.take() {
+            Some(slices) => slices,
+            None => cut_blocks(
+                &batch.records,
+                &batch.sizes,
+                batch.first_lsn,
+                self.compresses,
+            ),
+        };
+        let slices = &*batch.slices.insert(slices);
+        let end = slices.last().map_or(0, |slice| slice.range.end);
         invariant!(
             self.media.alarm,
             end == batch.records.len(),
@@ -169,11 +188,7 @@ impl Appender<'_> {
             let head = self.head_with_room(1)?;
             let (now, later) = slices.split_at(slices.len().min(head.room() as usize));
             self.before_writing(head, now.len())?;
-            let bodies = now.iter().map(|(first_lsn, lead, range)| Body::Journal {
-                first_lsn: *first_lsn,
-                lead: *lead,
-                bytes: &bytes[range.clone()],
-            });
+            let bodies = now.iter().map(|slice| slice.body(bytes));
             match self.write_blocks(head, bodies, state, Class::Journal) {
                 Ok(()) => {
                     self.zones.note_failing(None);
@@ -229,7 +244,7 @@ impl Appender<'_> {
     /// Fills what is left of the zone with empty blocks.
     pub(super) fn fill_zone(&mut self, state: LogState, next_lsn: Lsn) -> Result<()> {
         let room = self.head.map_or(0, |head| head.room());
-        let filler: Vec<Slice> = (0..room).map(|_| (next_lsn, 0, 0..0)).collect();
+        let filler: Vec<Slice> = (0..room).map(|_| Slice::empty(next_lsn)).collect();
         self.write_journal(&mut &filler[..], &[], state)
     }
 
@@ -330,25 +345,6 @@ impl Appender<'_> {
     }
 }
 
-/// Cuts framed records of these sizes into block bodies.
-fn cut_blocks(sizes: &[u32], first_lsn: Lsn) -> Vec<Slice> {
-    let total: usize = sizes.iter().map(|s| *s as usize).sum();
-    let mut slices = Vec::with_capacity(total.div_ceil(BODY_LEN));
-    let mut records = sizes.iter().map(|s| *s as usize);
-    let mut lsn = first_lsn;
-    let mut next_start = 0;
-    for start in (0..total).step_by(BODY_LEN) {
-        let end = (start + BODY_LEN).min(total);
-        let lead = next_start.min(end) - start;
-        slices.push((lsn, lead as u16, start..end));
-        while next_start < end {
-            next_start += records.next().unwrap_or(total);
-            lsn = lsn.next();
-        }
-    }
-    slices
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,6 +363,7 @@ mod tests {
                 durable: Lsn(0),
                 footer: Addr::ZERO,
             },
+            slices: None,
             done: 0,
         }
     }
@@ -377,6 +374,9 @@ mod tests {
     fn a_block_within_a_batch_says_which_record_comes_next() {
         let body = BODY_LEN as u32;
         let mut batch = batch(&[10, body - 10, body, 7], &[]);
+        assert_eq!(batch.next_lsn(), Some(Lsn(5)));
+        let records = vec![0; 2 * BODY_LEN + 7];
+        batch.slices = Some(cut_blocks(&records, &batch.sizes, Lsn(5), false));
         let mut next = |done| {
             batch.done = done;
             batch.next_lsn()
@@ -396,28 +396,5 @@ mod tests {
         assert_eq!(completed(&[]), [(9, false)]);
         assert_eq!(completed(&[5, 6, 9]), [(5, true), (8, true), (9, true)]);
         assert_eq!(completed(&[7]), [(6, false), (9, true)]);
-    }
-
-    #[test]
-    fn records_are_cut_into_blocks() {
-        let body = BODY_LEN as u32;
-        let slices = cut_blocks(&[10, body, 5], Lsn(7));
-        assert_eq!(
-            slices,
-            vec![
-                (Lsn(7), 0, 0..BODY_LEN),
-                (Lsn(9), 10, BODY_LEN..BODY_LEN + 15),
-            ]
-        );
-        // A record longer than two blocks: no record starts in the second.
-        let slices = cut_blocks(&[2 * body + 1, 4], Lsn(1));
-        assert_eq!(
-            slices,
-            vec![
-                (Lsn(1), 0, 0..BODY_LEN),
-                (Lsn(2), body as u16, BODY_LEN..2 * BODY_LEN),
-                (Lsn(2), 1, 2 * BODY_LEN..2 * BODY_LEN + 5),
-            ]
-        );
     }
 }

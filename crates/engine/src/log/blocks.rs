@@ -4,6 +4,7 @@ use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::{Addr, DeviceId, FormatError, Lsn, VolumeKey};
 
+use super::cut::spared;
 use super::zone::{FoundZone, LogCopy};
 use crate::error::{Error, Result};
 use crate::media::Media;
@@ -43,6 +44,14 @@ impl Read {
             Read::Bad { .. } => None,
         }
     }
+
+    /// Blocks that its records took less, being compressed.
+    pub(crate) fn spared_blocks(&self) -> u64 {
+        match self {
+            Read::Journal { bytes, .. } => spared(bytes.len()),
+            Read::Footer { .. } | Read::Bad { .. } => 0,
+        }
+    }
 }
 
 fn decode(block: &[u8], key: &VolumeKey, zone: &LogZone, at: u32) -> Result<Read, FormatError> {
@@ -64,12 +73,12 @@ fn decode(block: &[u8], key: &VolumeKey, zone: &LogZone, at: u32) -> Result<Read
         Body::Journal {
             first_lsn,
             lead,
-            bytes,
+            records,
         } => Read::Journal {
             state,
             first_lsn,
             lead: lead.into(),
-            bytes: bytes.to_vec(),
+            bytes: records.to_vec(),
         },
         Body::Footer { part, parts, bytes } => {
             let addr = Addr::new(DeviceId(0), zone.zone, at);
@@ -235,7 +244,8 @@ pub(super) fn read_at_most(
     sequence: u64,
     blocks_max: usize,
 ) -> Result<(Vec<Read>, bool)> {
-    let mut blocks = Vec::new();
+    let mut blocks: Vec<Read> = Vec::new();
+    let mut spared = 0;
     let mut uneven = false;
     for found in zones {
         let end = found.write_pointer;
@@ -251,13 +261,16 @@ pub(super) fn read_at_most(
                 let (decoded, differs) = window.decode(key, at)?;
                 uneven |= differs;
                 match decoded {
-                    Ok(_) if blocks.len() >= blocks_max => {
+                    Ok(_) if blocks.len() as u64 + spared >= blocks_max as u64 => {
                         return Err(Error::Inconsistent(format!(
                             "the log goes on for more than {blocks_max} blocks after the \
                              newest checkpoint"
                         )));
                     }
-                    Ok(read) => blocks.push(read),
+                    Ok(read) => {
+                        spared += read.spared_blocks();
+                        blocks.push(read);
+                    }
                     Err(_) if matches!(blocks.last(), Some(Read::Bad { .. })) => {}
                     Err(_) => blocks.push(Read::Bad {
                         addr: Addr::new(DeviceId(0), found.zone.zone, at),

@@ -1,11 +1,12 @@
 //! The log: a chain of zones with journal blocks and checkpoint footers, found through write
-//! pointers alone. [`writer`] buffers and commits, `append` sends blocks, [`scan`] finds
+//! pointers alone. [`writer`] buffers and commits, `cut` has their blocks, `append` sends them, [`scan`] finds
 //! its zones and [`blocks`] reads them, `chain` tells which of them are the log, `footers` which checkpoint is the newest, [`start`] which it
 //! begins with, `replay` makes records of blocks.
 
 mod append;
 pub(crate) mod blocks;
 mod chain;
+mod cut;
 mod footers;
 pub(crate) mod replay;
 pub(crate) mod scan;

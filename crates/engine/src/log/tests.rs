@@ -5,7 +5,7 @@ use std::sync::Arc;
 use persimmon_device::{BLOCK_SIZE, BufferMut, Command, ZoneId, ZoneState, ZonedDevice};
 use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::gate::Features;
-use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::log::{Body, LogBlock, LogState, Records};
 use persimmon_format::zone_header::REQUIRED;
 use persimmon_format::{Addr, DeviceId, Lsn, PageId, VolumeKey};
 use persimmon_sim::{SimConfig, SimDevice};
@@ -41,7 +41,7 @@ fn log_of(good: &[bool], key: &VolumeKey) -> (Media, FoundZone) {
             body: Body::Journal {
                 first_lsn: Lsn(1),
                 lead: 0,
-                bytes: &[],
+                records: Records::plain(&[]),
             },
         };
         content.encode_into(block, key, zone.sequence);
@@ -91,7 +91,7 @@ fn log_zone(
                 None => Body::Journal {
                     first_lsn: Lsn(1),
                     lead: 0,
-                    bytes: &[],
+                    records: Records::plain(&[]),
                 },
                 Some(bytes) => Body::Footer {
                     part: 0,

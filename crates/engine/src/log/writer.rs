@@ -57,6 +57,8 @@ struct Inner {
     opening_on_device: u32,
     /// First block that a recovery would have to read.
     replay_sequence: u64,
+    /// Blocks that the records took less from there to the head, being compressed.
+    spared_blocks: u64,
     /// The first intact block. Blocks before it need not be intact: a crash cut some of them off.
     first_intact: u64,
     /// Batches whose data failed after their record was written, and whose owners have not yet
@@ -74,6 +76,8 @@ struct Inner {
 /// The log of a volume.
 pub(crate) struct Log {
     key: VolumeKey,
+    /// Records that take more than one block are compressed.
+    compresses: bool,
     inner: Mutex<Inner>,
     alarm: Alarm,
     wake: Condvar,
@@ -85,6 +89,8 @@ pub(crate) struct LogCut {
     pub(crate) lsn: Lsn,
     /// The first block that can hold a later one.
     pub(crate) replay: LogPosition,
+    /// Blocks that the records before took less, being compressed, from where a recovery would begin now.
+    spared_blocks: u64,
     /// Data of an earlier record has failed, and is not in the history yet.
     failing: bool,
     failures: u64,
@@ -110,6 +116,8 @@ pub(crate) struct LogInit {
     pub(crate) head: Option<LogHead>,
     pub(crate) chain: Vec<LogZone>,
     pub(crate) replay_sequence: u64,
+    /// Blocks that the records from there on took less, being compressed.
+    pub(crate) spared_blocks: u64,
     /// The durable LSN that the log on the device knows of.
     pub(crate) durable_on_device: Lsn,
     /// Blocks from the replay position on are not all intact.
@@ -117,10 +125,12 @@ pub(crate) struct LogInit {
 }
 
 impl Log {
-    pub(crate) fn new(key: VolumeKey, start: LogInit, alarm: &Alarm) -> Log {
+    /// `compresses`: records that take more than one block are compressed.
+    pub(crate) fn new(key: VolumeKey, start: LogInit, compresses: bool, alarm: &Alarm) -> Log {
         let done = Lsn(start.next_lsn.0.saturating_sub(1));
         Log {
             key,
+            compresses,
             inner: Mutex::watched(
                 Inner {
                     records: Vec::new(),
@@ -140,6 +150,7 @@ impl Log {
                     durable_on_device: start.durable_on_device,
                     opening_on_device: start.state.opening,
                     replay_sequence: start.replay_sequence,
+                    spared_blocks: start.spared_blocks,
                     first_intact: match start.head.filter(|_| start.has_bad_blocks) {
                         Some(head) => head.sequence(),
                         None => 0,
@@ -206,20 +217,16 @@ impl Log {
         BODY_LEN - self.lock().records.len() % BODY_LEN
     }
 
-    /// Blocks that a recovery would have to read, those still buffered included.
+    /// Blocks that a recovery would have to replay, those still buffered included. Compressed ones count as if they were not: what they hold
+    /// takes as long.
     pub(crate) fn blocks_to_replay(&self) -> u64 {
         let inner = self.lock();
-        let (head, replay) = (
-            inner.head.map(|head| head.sequence()),
-            inner.replay_sequence,
-        );
-        invariant_holds!(
-            self.alarm,
-            head.is_none_or(|head| head >= replay),
-            "the log is to be replayed from block {replay} on, and ends before block {head:?}"
-        );
-        let written = head.map_or(0, |head| head.saturating_sub(replay));
-        written + inner.records.len().div_ceil(BODY_LEN) as u64
+        inner.blocks_to_read(&self.alarm) + inner.spared_blocks
+    }
+
+    /// Blocks that a recovery would have to read, those still buffered included.
+    pub(crate) fn blocks_to_read(&self) -> u64 {
+        self.lock().blocks_to_read(&self.alarm)
     }
 
     /// The log as a checkpoint's cut finds it; called under the metadata lock.
@@ -251,6 +258,7 @@ impl Log {
         LogCut {
             lsn: inner.last_lsn(),
             replay: inner.head.map_or(start, |h| h.position()),
+            spared_blocks: inner.spared_blocks,
             failing: inner.failed_batches > 0,
             failures: inner.failures,
             last_failure: inner.last_failure,
@@ -407,6 +415,7 @@ impl Log {
                     batch.last_lsn
                 );
                 inner.sent = batch.last_lsn;
+                inner.spared_blocks += batch.spared_blocks();
                 inner.durable_on_device = batch.state.durable;
                 inner.incomplete.extend(batch.incomplete());
             }
@@ -508,6 +517,7 @@ impl Log {
             key: &self.key,
             media,
             zones,
+            compresses: self.compresses,
             head: inner.head,
             first: inner.replay_sequence,
             opened: Vec::new(),
@@ -613,14 +623,15 @@ impl Log {
         Some(head.zone.zone)
     }
 
-    /// Writes a footer, makes it durable, and returns the log zones that nobody needs any more.
+    /// Writes a footer, makes it durable, and returns the log zones that nobody needs any more. `from`: where a recovery begins from then
+    /// on, if not where it did.
     pub(crate) fn write_footer(
         &self,
         media: &Media,
         zones: &Zones,
         bytes: &[u8],
         cut: Lsn,
-        replay_sequence: u64,
+        from: Option<&LogCut>,
     ) -> Result<Vec<LogZone>> {
         let inner = self.wait_for_leader()?;
         let (state, next_lsn) = (inner.state, inner.next_to_send());
@@ -630,6 +641,10 @@ impl Log {
             Ok(addr)
         });
         let addr = result.inspect_err(|error| inner.fail(error))?;
+        let (replay_sequence, spared_before) = match from {
+            Some(cut) => (cut.replay.sequence, cut.spared_blocks),
+            None => (inner.replay_sequence, 0),
+        };
         invariant!(
             self.alarm,
             replay_sequence >= inner.replay_sequence
@@ -647,6 +662,12 @@ impl Log {
         );
         inner.state.footer = addr;
         inner.replay_sequence = replay_sequence;
+        invariant_sub!(
+            self.alarm,
+            inner.spared_blocks,
+            spared_before,
+            "blocks that compressed records took less"
+        );
         inner.durable = inner.durable.max(cut);
         inner.state.durable = inner.durable;
         if inner.failed_upto.is_some_and(|lsn| lsn <= cut) {
@@ -679,6 +700,17 @@ impl Log {
 }
 
 impl Inner {
+    fn blocks_to_read(&self, alarm: &Alarm) -> u64 {
+        let (head, replay) = (self.head.map(|head| head.sequence()), self.replay_sequence);
+        invariant_holds!(
+            alarm,
+            head.is_none_or(|head| head >= replay),
+            "the log is to be replayed from block {replay} on, and ends before block {head:?}"
+        );
+        let written = head.map_or(0, |head| head.saturating_sub(replay));
+        written + self.records.len().div_ceil(BODY_LEN) as u64
+    }
+
     fn last_lsn(&self) -> Lsn {
         Lsn(self.next_lsn.0.saturating_sub(1))
     }
@@ -721,6 +753,7 @@ impl Inner {
             last_lsn,
             sizes,
             state,
+            slices: None,
             done: 0,
         }
     }

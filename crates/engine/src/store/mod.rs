@@ -9,8 +9,8 @@ use persimmon_sync::{
 };
 
 use persimmon_format::record::Op;
-use persimmon_format::zone_header::VolumeIdentity;
-use persimmon_format::{Ino, Lsn, SubvolumeId, VolumeKey};
+use persimmon_format::zone_header::{COMPRESSED_LOG, VolumeIdentity};
+use persimmon_format::{Compression, Ino, Lsn, SubvolumeId, VolumeKey};
 
 mod activity;
 mod change_counts;
@@ -117,8 +117,10 @@ impl Store {
         let alarm = parts.media.alarm.clone();
         let tuned = Tuned::new(&parts.options);
         let standing = Standing::new(parts.options.read_only, alarm.clone());
+        let compresses_log = parts.identity.incompatible & COMPRESSED_LOG != 0
+            && parts.options.compression != Compression::None;
         Store {
-            log: Log::new(key.clone(), parts.start, &alarm),
+            log: Log::new(key.clone(), parts.start, compresses_log, &alarm),
             key,
             media: parts.media,
             identity: parts.identity,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use persimmon_engine::{Error, FormatOptions, Intent, Options, Volume};
 use persimmon_format::inode::{Inode, Timestamp};
-use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::log::{Body, LogBlock, LogState, Records};
 use persimmon_format::{Addr, Ino, Key, Lsn, VolumeKey};
 use persimmon_sim::{SimConfig, SimDevice};
 
@@ -108,7 +108,7 @@ pub fn old_log_block(block: &mut [u8], key: &VolumeKey, zone_sequence: u64, sequ
         body: Body::Journal {
             first_lsn: Lsn(1),
             lead: 0,
-            bytes: &[],
+            records: Records::plain(&[]),
         },
     };
     old.encode_into(block, key, zone_sequence);

@@ -9,7 +9,7 @@ use persimmon_format::extent::Extent;
 use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::gate::Features;
 use persimmon_format::inode::{Inode, Timestamp};
-use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::log::{Body, LogBlock, LogState, Records};
 use persimmon_format::packed::{CompressedFrame, Packed};
 use persimmon_format::page::{HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN};
 use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind, Quota, QuotaState, Usage};
@@ -178,7 +178,21 @@ pub fn journal_block() -> Vec<u8> {
     log_block(Body::Journal {
         first_lsn: Lsn(0x77),
         lead: 2,
-        bytes: b"record bytes",
+        records: Records::plain(b"record bytes"),
+    })
+}
+
+pub fn compressed_journal_block() -> Vec<u8> {
+    let records = b"record bytes, ".repeat(20);
+    // One literal of 14 bytes, 261 bytes from 14 bytes before, and 5 literal ones as every LZ4 block ends.
+    let mut lz4 = vec![0xef];
+    lz4.extend_from_slice(b"record bytes, ");
+    lz4.extend_from_slice(&[14, 0, 242, 0x50]);
+    lz4.extend_from_slice(b"tes, ");
+    log_block(Body::Journal {
+        first_lsn: Lsn(0x77),
+        lead: 2,
+        records: Records::compressed(&records, &lz4),
     })
 }
 

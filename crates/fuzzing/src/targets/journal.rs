@@ -8,7 +8,7 @@ use persimmon_format::compression::Codec;
 use persimmon_format::dictionary::{DICTIONARY_BLOCKS_MAX, Dictionary};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{Inode, Timestamp};
-use persimmon_format::log::{BODY_LEN, Body, LogState};
+use persimmon_format::log::{BODY_LEN, Body, LogState, Records, compress};
 use persimmon_format::packed::{self, Packed};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, VersionId, ZoneId};
@@ -79,6 +79,9 @@ fn batch(sample: &Sample, end: &mut LogEnd, input: &mut Input<'_>) -> Vec<u8> {
             .get(first)
             .map_or(range.len(), |start| (start - range.start).min(range.len()));
         let odd = input.rarely(16);
+        let records = &stream[range.clone()];
+        let compressed = Some(compress(records)).filter(|c| c.len() < records.len());
+        let compressed = compressed.filter(|_| input.flag());
         let first_lsn = Lsn(end.next_lsn.0.wrapping_add(first as u64));
         let body = Body::Journal {
             first_lsn: if odd {
@@ -91,7 +94,10 @@ fn batch(sample: &Sample, end: &mut LogEnd, input: &mut Input<'_>) -> Vec<u8> {
             } else {
                 lead as u16
             },
-            bytes: &stream[range.clone()],
+            records: match &compressed {
+                None => Records::plain(records),
+                Some(lz4) => Records::compressed(records, lz4),
+            },
         };
         sealed.extend(seal(end, sealed.len() / BLOCK_SIZE, body));
     }

@@ -60,8 +60,10 @@ pub struct LogBlockDump {
     pub first: u64,
     /// Journal: bytes that end a record begun before; footer: parts.
     pub lead: u16,
-    /// Bytes.
+    /// Bytes of records, or of the footer.
     pub used_bytes: usize,
+    /// Bytes that they take in the block: fewer, if they are compressed.
+    pub stored_bytes: usize,
 }
 
 /// A record.
@@ -74,13 +76,18 @@ pub struct RecordDump {
 }
 
 pub(super) fn log_block(addr: Addr, block: &LogBlock<'_>) -> LogBlockDump {
-    let (kind, first, lead, used_bytes) = match block.body {
+    let (kind, first, lead, used_bytes, stored_bytes) = match &block.body {
         Body::Journal {
             first_lsn,
             lead,
-            bytes,
-        } => ("journal", first_lsn.0, lead, bytes.len()),
-        Body::Footer { part, parts, bytes } => ("footer", part.into(), parts, bytes.len()),
+            records,
+        } => {
+            let (used, stored) = (records.len(), records.stored_len());
+            ("journal", first_lsn.0, *lead, used, stored)
+        }
+        Body::Footer { part, parts, bytes } => {
+            ("footer", u64::from(*part), *parts, bytes.len(), bytes.len())
+        }
     };
     LogBlockDump {
         addr: addr.to_string(),
@@ -94,6 +101,7 @@ pub(super) fn log_block(addr: Addr, block: &LogBlock<'_>) -> LogBlockDump {
         first,
         lead,
         used_bytes,
+        stored_bytes,
     }
 }
 
@@ -123,6 +131,7 @@ pub(super) fn log(inspector: &Inspector<'_>) -> Result<LogDump> {
                     first: 0,
                     lead: 0,
                     used_bytes: 0,
+                    stored_bytes: 0,
                 },
             });
             ControlFlow::Continue(())

@@ -5,6 +5,7 @@ use persimmon_sync::MutexGuard;
 use super::{Inner, Log};
 use crate::error::Result;
 use crate::invariant::invariant;
+use crate::log::cut::Slice;
 use crate::media::Media;
 use crate::zones::Zones;
 
@@ -68,7 +69,7 @@ impl Log {
     ) -> Result<()> {
         let (state, next_lsn) = (inner.state, inner.next_to_send());
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
-            run.write_journal(&mut &[(next_lsn, 0, 0..0)][..], &[], state)?;
+            run.write_journal(&mut &[Slice::empty(next_lsn)][..], &[], state)?;
             media.flush()
         });
         match &result {
