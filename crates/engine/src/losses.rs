@@ -80,8 +80,9 @@ pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
         }
         // A frame, of which nothing can be read without all of its dictionary.
         (Some(_), _) => {
-            let (from, to) = extent.names().unwrap_or_default();
-            if let Some((_, (_, zone))) = overlapping(&lost_shared, from, to).first() {
+            if let Some((from, to)) = extent.names()
+                && let Some((_, (_, zone))) = overlapping(&lost_shared, from, to).first()
+            {
                 add(&mut losses, &key, extent.blocks(), *zone, ranges_max);
             }
         }

@@ -12,12 +12,14 @@ use persimmon_device::{BLOCK_SIZE, Buffer, ZoneId};
 use persimmon_format::delta::{self, block_at, is_delta};
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::Inode;
+use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::log::LogBlock;
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, Role};
-use persimmon_format::{Addr, DeviceId, FormatError, Ino, Key, KeyKind, PageId, checksum};
+use persimmon_format::{
+    Addr, DeviceId, FormatError, Ino, Key, KeyKind, PageId, SubvolumeId, VersionId, checksum,
+};
 
 use crate::data::FileData;
 use crate::error::{Error, Result};
@@ -131,6 +133,7 @@ pub struct ScrubStep {
 struct Frame {
     ino: Ino,
     block: u64,
+    version: VersionId,
     /// A frame, or a packed extent.
     extent: Extent,
     _pin: Option<Pin>,
@@ -553,14 +556,18 @@ impl Scrub<'_> {
             let (Ok(index) | Err(index)) = page.search(&Key::extent(ino, block));
             index
         });
+        let mut last = None;
         for index in start..page.count() {
             let key = page.key(index);
             if key.kind != KeyKind::EXTENT {
                 continue;
             }
-            if blocks >= limit {
-                return (frames, Some((key.ino, key.item)));
+            // All versions of a place are looked at together: a place is what the next look goes on from.
+            let here = Some((key.ino, key.item));
+            if blocks >= limit && here != last {
+                return (frames, here);
             }
+            last = here;
             if let Ok(extent) = Extent::decode(page.value(index))
                 && let Some(addr) = extent.addr()
             {
@@ -568,6 +575,7 @@ impl Scrub<'_> {
                 frames.push(Frame {
                     ino: key.ino,
                     block: key.item,
+                    version: key.version,
                     extent,
                     _pin: self.store.zones.pin(addr.zone()),
                 });
@@ -607,7 +615,7 @@ impl Scrub<'_> {
         let mut last: Option<u32> = None;
         for at in bad {
             let block = block_at(frame.block) + u64::from(at);
-            let Some(reason) = self.is_damaged(frame.ino, block) else {
+            let Some((ino, reason)) = self.who_has_damage(frame, block) else {
                 continue;
             };
             if let Some(finding) = step.findings.last_mut()
@@ -617,7 +625,7 @@ impl Scrub<'_> {
             } else {
                 step.found(Damage::Data, addr.offset(at * apart), 1, &reason);
                 if let Some(finding) = step.findings.last_mut() {
-                    finding.file = Some((frame.ino, block));
+                    finding.file = Some((ino, block));
                 }
             }
             last = Some(at);
@@ -638,6 +646,26 @@ impl Scrub<'_> {
             // The good ones among them are found when each is looked up again.
             Err(_) => (0..crcs.len() as u32).collect(),
         }
+    }
+
+    /// The file, of the first subvolume that shows the version of a frame, of which a block cannot be read, and why.
+    fn who_has_damage(&self, frame: &Frame, block: u64) -> Option<(Ino, Error)> {
+        let who: Vec<Ino> = {
+            let meta = self.store.meta();
+            let shows = |subvolume: &SubvolumeId| {
+                let scope = meta.versions.scope(*subvolume);
+                scope.is_ok_and(|scope| scope.shows(frame.version))
+            };
+            match frame.ino == SHARED {
+                true => vec![SHARED],
+                false => {
+                    let subvolumes = meta.versions.all().into_iter().filter(shows);
+                    subvolumes.map(|of| frame.ino.of(of)).collect()
+                }
+            }
+        };
+        who.into_iter()
+            .find_map(|ino| Some((ino, self.is_damaged(ino, block)?)))
     }
 
     /// Whether a block of a file cannot be read from the device, wherever it is by now. Staging counts: it may be

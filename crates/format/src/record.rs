@@ -1,7 +1,7 @@
 //! Redo records: the results of a transaction, as operations on the tree's logical content.
 //! Applying the same records to the same content gives the same content, whatever the pages look
-//! like. An address in a record is always one freshly written for it, never one read from the
-//! tree, since cleaning moves blocks without journaling it.
+//! like. An address in a record is one freshly written for it, or that of what the same record takes out of the file first
+//! ([`mapped_anew`]): what lies elsewhere cleaning may have moved.
 
 use crate::codec::{Put, Reader};
 use crate::delta::is_delta;
@@ -227,6 +227,25 @@ impl Share {
             at,
         })
     }
+}
+
+/// The extents whose data comes with a record: file, block, extent. What a record maps of a file that it has punched before was in that
+/// file already, at another block.
+pub fn mapped_anew(ops: &[Op]) -> impl Iterator<Item = (Ino, u64, &Extent)> {
+    let mut punched: Vec<Ino> = Vec::new();
+    ops.iter().filter_map(move |op| match op {
+        Op::Punch { ino, .. } => {
+            punched.push(*ino);
+            None
+        }
+        Op::Map { ino, block, extent } => {
+            (!punched.contains(ino)).then_some((*ino, *block, extent))
+        }
+        Op::Move {
+            ino, block, extent, ..
+        } => Some((*ino, *block, extent)),
+        _ => None,
+    })
 }
 
 /// Attributes to change; `None` leaves one as it is.

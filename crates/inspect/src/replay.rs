@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use persimmon_device::Buffer;
 use persimmon_format::extent::Extent;
 use persimmon_format::log::{Body, LogBlock, RECORD_HEADER_LEN, RECORD_LEN_MAX};
-use persimmon_format::record::Op;
+use persimmon_format::record::{Op, mapped_anew};
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::COMPRESSED_LOG;
 use persimmon_format::{Addr, Lsn, VolumeKey, ZoneId};
@@ -291,29 +291,15 @@ struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// The first block that a record maps and that did not arrive on the device: past the write
+    /// The first block that a record brings and that did not arrive on the device: past the write
     /// pointer, or, where the write pointer is no proof of what is below it, with another
     /// checksum, or in a zone whose header was lost.
     fn missing_data(&self, ops: &[Op]) -> Option<Addr> {
-        ops.iter().find_map(|op| match op {
-            Op::Map {
-                extent: Extent::Frame { addr, crcs },
-                ..
-            }
-            | Op::Move {
-                extent: Extent::Frame { addr, crcs },
-                ..
-            } => self.missing(*addr, crcs.len() as u64, &|| {
+        mapped_anew(ops).find_map(|(_, _, extent)| match extent {
+            Extent::Frame { addr, crcs } => self.missing(*addr, crcs.len() as u64, &|| {
                 bad_blocks(self.media, *addr, crcs).next()
             }),
-            Op::Map {
-                extent: Extent::Packed(packed),
-                ..
-            }
-            | Op::Move {
-                extent: Extent::Packed(packed),
-                ..
-            } => self.missing(packed.addr, packed.span().into(), &|| {
+            Extent::Packed(packed) => self.missing(packed.addr, packed.span().into(), &|| {
                 let verified = |blocks: &Buffer| packed.verified(blocks).map(drop);
                 let good = self.media.read_packed(packed, verified).is_some();
                 (!good).then_some(packed.addr)

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use persimmon_device::ZoneId;
 use persimmon_format::footer::LogPosition;
 use persimmon_format::log::{BODY_LEN, LogState, RECORD_HEADER_LEN};
-use persimmon_format::record::Op;
+use persimmon_format::record::{Op, mapped_anew};
 use persimmon_format::{Addr, Lsn, VolumeKey};
 
 use crate::error::{Error, PANICKED, Result};
@@ -175,6 +175,11 @@ impl Log {
     /// Buffers a record; called under the metadata lock, so that LSNs follow the order of the
     /// changes.
     pub(crate) fn append(&self, ops: &[Op], data: Option<Arc<InFlight>>) -> Lsn {
+        invariant_holds!(
+            self.alarm,
+            data.is_none() || brings_all(ops),
+            "a record comes with data, and maps what a recovery takes for older than the record"
+        );
         let mut inner = self.lock();
         let start = inner.records.len();
         inner.records.extend_from_slice(&[0; RECORD_HEADER_LEN]);
@@ -697,6 +702,14 @@ impl Log {
         let is_sound = inner.failed_upto.is_none() && inner.failed_batches == 0;
         is_sound.then_some(inner.written)
     }
+}
+
+/// Whether a recovery asks of all that a record maps whether it has arrived.
+fn brings_all(ops: &[Op]) -> bool {
+    let mapped = ops
+        .iter()
+        .filter(|op| matches!(op, Op::Map { .. } | Op::Move { .. }));
+    mapped.count() == mapped_anew(ops).count()
 }
 
 impl Inner {

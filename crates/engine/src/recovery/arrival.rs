@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use persimmon_device::per_zone::PerZone;
 use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::extent::Extent;
-use persimmon_format::record::Op;
+use persimmon_format::record::{Op, mapped_anew};
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Addr, Ino, checksum};
@@ -80,14 +80,7 @@ impl<'a> Arrival<'a> {
     /// Whether all data that a record refers to is there. An error where the device does not let
     /// that be known: to take it for missing would cut off what may have been acknowledged.
     pub(crate) fn of(&self, ops: &[Op]) -> Result<bool> {
-        for op in ops {
-            let (Op::Map { ino, block, extent }
-            | Op::Move {
-                ino, block, extent, ..
-            }) = op
-            else {
-                continue;
-            };
+        for (ino, block, extent) in mapped_anew(ops) {
             let arrived = match extent {
                 Extent::Frame { addr, crcs } => {
                     let is_intact = |bytes: &[u8]| {
@@ -114,8 +107,9 @@ impl<'a> Arrival<'a> {
             {
                 self.thin.borrow_mut().push(Thin {
                     zone: addr.zone(),
-                    ino: *ino,
-                    block: *block,
+                    // Whatever subvolume it is written in, the block has one place.
+                    ino: ino.plain(),
+                    block,
                     extent: extent.clone(),
                 });
             }
