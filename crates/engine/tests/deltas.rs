@@ -272,6 +272,26 @@ fn nothing_is_read_for_a_delta_unless_that_is_asked_for() {
     assert!(read(&volume, ino, 0, content.len()) == content);
 }
 
+/// Blocks that were synced compressed are kept as those that were not.
+#[test]
+fn synced_blocks_that_were_compressed_have_deltas() {
+    let device = fresh(large_zones());
+    let volume = open_with(&device, Compression::Lz4, Deltas::InMemory);
+    let ino = create(&volume).unwrap();
+    let mut content = text(1, 3 * BLOCK);
+    write(&volume, ino, 0, &content);
+    volume.sync_file(ino).unwrap();
+    let all = extents(&volume);
+    let of_file = all.iter().filter(|(of, ..)| *of == ino);
+    for (_, _, extent) in of_file {
+        assert!(matches!(extent, Extent::Packed(_)), "{extent:?}");
+    }
+    change(&volume, ino, &mut content, BLOCK + 9);
+    assert_eq!(blocks_of(&deltas(&volume)), [1]);
+    assert!(read(&volume, ino, 0, content.len()) == content);
+    check_counts(&volume);
+}
+
 /// What a frame of several blocks gives may be the base, too.
 #[test]
 fn blocks_of_compressed_frames_have_deltas() {

@@ -26,7 +26,7 @@ struct Batch {
     names: Vec<u8>,
     entries: Vec<(Ino, FileKind, u64, Range<usize>)>,
     /// Where it goes on, if it does.
-    scanned_to: Option<u64>,
+    next_item: Option<u64>,
 }
 
 impl Batch {
@@ -150,8 +150,8 @@ impl Vfs {
                     return Ok(());
                 }
             }
-            match batch.scanned_to {
-                Some(item) => from = item.saturating_add(1),
+            match batch.next_item {
+                Some(item) => from = item,
                 None => return Ok(()),
             }
         }
@@ -162,7 +162,7 @@ impl Vfs {
         self.view(|view| {
             batch.clear();
             let mut seen = 0;
-            batch.scanned_to = None;
+            batch.next_item = None;
             let first = Key::new(dir, KeyKind::DIR_ENTRY, from);
             let names = first..Key::new(dir, KeyKind::EXTENT, 0);
             let next = view.scan_some(names, STORED_AT_ONCE, |key, bytes| {
@@ -180,13 +180,13 @@ impl Vfs {
                 Ok(if seen < batch_max {
                     ControlFlow::Continue(())
                 } else {
-                    batch.scanned_to = Some(key.item);
+                    batch.next_item = key.item.checked_add(1);
                     ControlFlow::Break(())
                 })
             })?;
             // Those before it were looked at.
             if let Some(next) = next {
-                batch.scanned_to = Some(next.item.saturating_sub(1));
+                batch.next_item = Some(next.item);
             }
             Ok(())
         })

@@ -13,8 +13,9 @@ use persimmon_format::record::Op;
 use persimmon_format::{Addr, Ino};
 
 use super::FileData;
+use super::dedup::stored_at;
 use super::read::Found;
-use super::read_cache::{ALL_BLOCKS, Cached, StoredAt};
+use super::read_cache::{ALL_BLOCKS, Cached};
 use super::read_plan::{Caches, Plan, Source};
 use super::write_back::{BatchFile, Mapping};
 use crate::error::{Error, Result};
@@ -215,20 +216,19 @@ impl FileData {
             return;
         };
         for mapping in mappings.iter().filter(|mapping| mapping.ino == member.ino) {
-            let Op::Map {
-                extent: Extent::Frame { addr, .. },
-                ..
-            } = mapping.op
-            else {
+            // Neither what is in the journal has a place, nor a delta of its own.
+            let Op::Map { extent, .. } = &mapping.op else {
                 continue;
             };
-            let Some(pin) = self.store.zones.pin(addr.zone()) else {
+            let pin = extent.addr().map(|addr| self.store.zones.pin(addr.zone()));
+            let Some(pin) = pin.flatten() else {
                 continue;
             };
             for block in mapping.block..mapping.end {
-                let addr = addr.offset((block - mapping.block) as u32);
-                if let Some(content) = member.block(block) {
-                    kept.insert(block, StoredAt::Block(addr), &pin, content);
+                if let Some(at) = stored_at(extent, block - mapping.block)
+                    && let Some(content) = member.block(block)
+                {
+                    kept.insert(block, at, &pin, content);
                 }
             }
         }

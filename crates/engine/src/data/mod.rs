@@ -1,11 +1,10 @@
-//! The content of files: staged when written, flown to the device in flights of many files, read
+//! The content of files: staged when written, taken to the device in batches of many files, read
 //! back verified.
 //!
 //! [`files`] holds what is staged of each file, `write`, `read` and
 //! `resize`, `shift` and `seek` are the calls from above, `growth` which staged blocks make a file longer, `truncations` what is left of long
-//! ones to do later. `write_back` takes staged data to the device, `placing` finds zones
-//! for it, `records` what the journal is told of that, `dedup` shares what is stored already, `journal_inline` what an fsync inlines in its record, which `packing`
-//! puts into blocks later; `deltas` are blocks of which little changed; `tails` are last blocks, in memory for who appends.
+//! ones to do later. `write_back` takes staged data to the device, `records` what the journal is told of that, `dedup` shares what is stored already,
+//! `journal_inline` what an fsync inlines in its record, which is packed into blocks later; `deltas` are blocks of which little changed; `tails` are last blocks, in memory for who appends.
 
 use persimmon_sync::{Arc, Mutex};
 use std::collections::BTreeSet;

@@ -3,7 +3,8 @@
 //! was written is not in the tree yet: such a zone is not cleaned either, nor does a cut take it
 //! for one that holds nothing.
 //!
-//! While it holds a pin a reader waits for the device alone, so that others may wait for readers.
+//! While it holds a pin a reader waits for the device, and for the metadata lock where it needs a dictionary: who waits for readers holds
+//! neither.
 
 use persimmon_sync::atomic::{AtomicU32, Ordering};
 use persimmon_sync::{Alarm, Arc, Condvar, Mutex};

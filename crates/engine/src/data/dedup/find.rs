@@ -336,7 +336,7 @@ pub(super) fn places_of(found: &Found, from: u64, to: u64) -> Vec<Option<Place>>
 }
 
 /// Where a block of an extent is stored, if it may go to the store of shared blocks, or is there.
-pub(super) fn stored_at(extent: &Extent, block: u64) -> Option<StoredAt> {
+pub(in crate::data) fn stored_at(extent: &Extent, block: u64) -> Option<StoredAt> {
     match extent {
         Extent::Frame { addr, .. } => Some(StoredAt::Block(addr.offset(block as u32))),
         Extent::Packed(packed) if sharing::may_be_shared(extent) => {

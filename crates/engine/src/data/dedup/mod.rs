@@ -15,6 +15,7 @@ mod table;
 use super::read_cache::Place;
 use crate::options::{Dedup, Options};
 use crate::zones::{Life, Stream};
+pub(super) use find::stored_at;
 use table::{Seen, Table};
 
 /// The table takes one byte for this many bytes of the volume's data.
