@@ -1,4 +1,4 @@
-//! Large reads of a device that reads to where blocks are wanted.
+//! Large reads of a device that reads to where blocks are wanted, and when somebody is told that it is time to write back.
 
 #![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
 
@@ -139,4 +139,30 @@ fn damage_is_told_and_not_handed_out() {
     assert!(device.blocks.load(Ordering::Relaxed) > 0);
     let foreign = content.iter().zip(&buf).filter(|(_, read)| **read != 0);
     assert_eq!(foreign.count(), 0, "bytes that are not the file's");
+}
+
+/// The thread that writes back looks twenty times a second: in between a quick writer filled the whole buffer, and wrote it back itself.
+#[test]
+fn who_writes_tells_when_half_of_the_buffer_is_used() {
+    let (_, volume, ino) = open();
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&told);
+    volume.activity().on_write_back_due(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let piece = 16 * BLOCK_SIZE;
+    let mut offset = 0;
+    let mut write = || {
+        volume
+            .write(ino, offset, &noise(offset, piece), NOW)
+            .unwrap();
+        offset += piece as u64;
+        offset as usize
+    };
+    while write() + piece < STAGING / 2 {}
+    assert_eq!(told.load(Ordering::Relaxed), 0);
+    write();
+    assert_eq!(told.load(Ordering::Relaxed), 1);
+    write();
+    assert_eq!(told.load(Ordering::Relaxed), 1);
 }
