@@ -7,10 +7,10 @@
 //! nothing too, which hears the same requests on the same transport: what is missing there is the price of
 //! requests and transport. Both are served through rings where the kernel is set to offer them.
 
-mod nothing;
+pub mod nothing;
 mod phases;
 mod report;
-mod rings;
+pub mod rings;
 mod rows;
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask demo`, `test`, `bench`, `copies`, `requests`, `peers`, `simulate`, `hosted`, `interleave`, `pins`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
+//! Developer commands: `cargo xtask demo`, `test`, `bench`, `copies`, `large`, `requests`, `peers`, `simulate`, `hosted`, `interleave`, `pins`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
 
 mod bench;
 mod capi;
@@ -7,6 +7,7 @@ mod demo;
 mod figures;
 mod hosted;
 mod interleave;
+mod large;
 mod peers;
 mod pins;
 mod requests;
@@ -40,6 +41,8 @@ enum Command {
     Requests(requests::Options),
     /// Compare how fast directories are copied to Persimmon and to btrfs, compressed and not, and what they take there
     Copies(copies::Options),
+    /// Measure large files read and written in sequence beside ext4, and the processor time of the daemon
+    Large(large::Options),
     /// Build the C library, with versioned symbols
     Capi(capi::Options),
     /// Show what Persimmon does, on one page: programs, cleaning, SIGKILL and recovery, with proofs
@@ -89,6 +92,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Bench(options) => bench::run(&options),
         Command::Requests(options) => requests::run(&options),
         Command::Copies(options) => copies::run(&options),
+        Command::Large(options) => large::run(&options),
         Command::Capi(options) => capi::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Peers(options) => peers::run(&options),

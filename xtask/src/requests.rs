@@ -74,13 +74,13 @@ pub fn run(options: &Options) -> Result<bool> {
 }
 
 /// What the threads of a process have taken so far. Those that ended are left out.
-struct Taken {
-    switches: u64,
-    micros: u64,
+pub struct Taken {
+    pub switches: u64,
+    pub micros: u64,
 }
 
 impl Taken {
-    fn by(process: u32) -> Result<Taken> {
+    pub fn by(process: u32) -> Result<Taken> {
         let mut taken = Taken {
             switches: 0,
             micros: 0,

@@ -88,7 +88,11 @@ impl BufferMut {
     pub fn extend(&mut self, bytes: &[u8]) -> usize {
         let (blocks, _) = bytes.as_chunks::<BLOCK_SIZE>();
         self.make_room(self.blocks() + blocks.len());
-        self.0.0.extend(blocks.iter().map(|block| Block(*block)));
+        match bytemuck::try_cast_slice::<[u8; BLOCK_SIZE], Block>(blocks) {
+            // What lies as blocks do is copied in one piece.
+            Ok(blocks) => self.0.0.extend_from_slice(blocks),
+            Err(_) => self.0.0.extend(blocks.iter().map(|block| Block(*block))),
+        }
         blocks.len()
     }
 

@@ -437,6 +437,10 @@ impl ZonedDevice for Drive {
         self.device().run(command)
     }
 
+    fn read_into(&self, zone: ZoneId, block: u32, into: &mut [u8]) -> Option<Result<()>> {
+        self.device().read_into(zone, block, into)
+    }
+
     fn resets_at_once(&self) -> usize {
         self.device().resets_at_once()
     }

@@ -73,6 +73,11 @@ impl ZonedDevice for FirstZones {
         self.device.rows_agree(zone, block, blocks)
     }
 
+    fn read_into(&self, zone: ZoneId, block: u32, into: &mut [u8]) -> Option<Result<()>> {
+        let is_there = zone.0 < self.geometry.zone_count;
+        is_there.then(|| self.device.read_into(zone, block, into))?
+    }
+
     fn resets_at_once(&self) -> usize {
         self.device.resets_at_once()
     }

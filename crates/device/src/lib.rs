@@ -153,6 +153,12 @@ pub trait ZonedDevice: Send + Sync {
         }
     }
 
+    /// Reads the whole blocks at `block` of `zone` that `into` has room for to where they are wanted, without memory in between. Nothing where
+    /// a device reads into memory of its own: then [`Command::Read`] is the way, of which several can be under way.
+    fn read_into(&self, _zone: ZoneId, _block: u32, _into: &mut [u8]) -> Option<Result<()>> {
+        None
+    }
+
     /// Reads blocks as if what one of the zones below has of them were wrong: number `attempt` of those that it can be. For who
     /// cannot believe what [`Command::Read`] gave. Nothing where there is no further way to have them.
     fn read_without(

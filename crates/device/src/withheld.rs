@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::{
-    Command, DeviceError, DeviceIdentity, Geometry, Pending, Result, ZoneInfo, ZoneState,
+    Command, DeviceError, DeviceIdentity, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneState,
     ZonedDevice,
 };
 
@@ -50,6 +50,10 @@ impl ZonedDevice for Withheld {
             }
             _ => self.device.submit(command),
         }
+    }
+
+    fn read_into(&self, zone: ZoneId, block: u32, into: &mut [u8]) -> Option<Result<()>> {
+        self.device.read_into(zone, block, into)
     }
 
     fn resets_at_once(&self) -> usize {

@@ -206,6 +206,19 @@ impl Media {
         Ok(whole.freeze())
     }
 
+    /// Reads whole blocks to where they are wanted. False where the device does not, or not now: then they are to be read as ever,
+    /// which tells why.
+    pub(crate) fn read_into(&self, addr: Addr, into: &mut [u8]) -> bool {
+        let is_there = addr.device() == DeviceId(0) && addr.zone().0 < self.geometry().zone_count;
+        let read = is_there.then(|| self.device.read_into(addr.zone(), addr.block(), into));
+        let is_read = matches!(read, Some(Some(Ok(()))));
+        if is_read {
+            add(&self.counters.read_commands, 1);
+            add(&self.counters.read_bytes, into.len() as u64);
+        }
+        is_read
+    }
+
     /// Reads places that have nothing to do with each other, `at_once` of them at the same time. One that
     /// cannot be read is tried again by itself, and in its partner.
     pub(crate) fn read_all(&self, places: &[(Addr, u32)], at_once: usize) -> Vec<Result<Buffer>> {

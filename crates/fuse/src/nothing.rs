@@ -16,7 +16,7 @@ use persimmon_sync::{Mutex, MutexGuard};
 use persimmon_vfs::{Attr, Entry, FileKind, GENERATION, Ino, StatFs, Timestamp};
 
 use crate::options::MountOptions;
-use crate::protocol::{self, Answer, Call, Entries, Errno, Fields, opcode};
+use crate::protocol::{self, Answer, Call, Entries, Errno, opcode};
 use crate::session::{self, Event, Handshake};
 use crate::transport::{self, Connected, Connection, Outcome, Serve, Transport};
 use crate::write_back::WriteBack;
@@ -63,6 +63,8 @@ struct Nothing(Mutex<Names>);
 struct Names {
     directories: HashMap<Ino, BTreeMap<Vec<u8>, Ino>>,
     made: u64,
+    /// Of files that were written to: their content is whatever is in memory.
+    sizes: HashMap<Ino, u64>,
 }
 
 fn kind(ino: Ino) -> FileKind {
@@ -110,6 +112,13 @@ impl Names {
         attributes(ino)
     }
 
+    fn attributes(&self, ino: Ino) -> Attr {
+        Attr {
+            size: self.sizes.get(&ino).copied().unwrap_or(0),
+            ..attributes(ino)
+        }
+    }
+
     fn remove(&mut self, parent: Ino, name: &[u8]) -> Answer {
         let names = self.directories.get_mut(&parent);
         match names.and_then(|names| names.remove(name)) {
@@ -125,9 +134,9 @@ impl Nothing {
     }
 
     fn lookup(&self, call: &mut Call<'_>) -> Answer {
-        let found = self.names().get(Ino(call.header.node), call.name()?);
-        match found {
-            Some(ino) => call.answer(&protocol::entry(&attributes(ino))),
+        let names = self.names();
+        match names.get(Ino(call.header.node), call.name()?) {
+            Some(ino) => call.answer(&protocol::entry(&names.attributes(ino))),
             None => call.answer(&protocol::negative(true)),
         }
     }
@@ -161,7 +170,7 @@ impl Nothing {
                 name,
             };
             let added = match with_attributes {
-                true => entries.add_plus(&entry, Some(&attributes(*ino))),
+                true => entries.add_plus(&entry, Some(&names.attributes(*ino))),
                 false => entries.add(&entry),
             };
             if !added {
@@ -170,14 +179,27 @@ impl Nothing {
         }
         Ok(entries.len())
     }
-}
 
-/// The length of a write, which was written.
-fn written(call: &mut Call<'_>) -> Answer {
-    let Fields(fixed) = call.fields();
-    let size = fixed.get(16..).map(Fields);
-    let size = size.ok_or(protocol::MALFORMED)?.u32()?;
-    call.answer(&protocol::length(size))
+    /// The length of a write, which was written.
+    fn write(&self, call: &mut Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        fields.skip_u64()?;
+        let (offset, len) = (fields.u64()?, fields.u32()?);
+        let mut names = self.names();
+        let size = names.sizes.entry(Ino(call.header.node)).or_default();
+        *size = (*size).max(offset.saturating_add(len.into()));
+        call.answer(&protocol::length(len))
+    }
+
+    /// As many bytes as there are, whatever they are.
+    fn read(&self, call: &mut Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        fields.skip_u64()?;
+        let (offset, len) = (fields.u64()?, fields.u32()?);
+        let size = self.names().attributes(Ino(call.header.node)).size;
+        let there = size.saturating_sub(offset).min(len.into());
+        Ok(call.room(there as usize).len())
+    }
 }
 
 impl Serve for Nothing {
@@ -187,7 +209,8 @@ impl Serve for Nothing {
             opcode::LOOKUP => self.lookup(call),
             opcode::FORGET | opcode::BATCH_FORGET => return Outcome::Never,
             opcode::GETATTR | opcode::SETATTR => {
-                call.answer(&protocol::attributes(&attributes(node)))
+                let attributes = self.names().attributes(node);
+                call.answer(&protocol::attributes(&attributes))
             }
             opcode::MKNOD => self.make(call, false),
             opcode::MKDIR => self.make(call, true),
@@ -196,8 +219,9 @@ impl Serve for Nothing {
                 call.name().and_then(|name| self.names().remove(node, name))
             }
             opcode::OPEN => call.answer(&protocol::opened(1, OPEN_FLAGS)),
-            opcode::WRITE => written(call),
-            opcode::READ | opcode::RELEASE | opcode::FSYNC | opcode::FSYNCDIR => Ok(0),
+            opcode::WRITE => self.write(call),
+            opcode::READ => self.read(call),
+            opcode::RELEASE | opcode::FSYNC | opcode::FSYNCDIR => Ok(0),
             opcode::STATFS => call.answer(&protocol::space(&SPACE)),
             opcode::GETXATTR => Err(Errno(libc::ENODATA)),
             opcode::READDIR => self.list(call, false),

@@ -90,6 +90,8 @@ pub struct Background {
 struct Stop {
     signals: Mutex<Signals>,
     changed: Condvar,
+    /// The same for the thread that writes back, and [`Signals::write_back_is_due`].
+    due: Condvar,
 }
 
 #[derive(Default)]
@@ -99,6 +101,8 @@ struct Signals {
     zones_taken: u64,
     /// Somebody wants staged data written, though it need not be yet.
     write_back_asked: bool,
+    /// So much is staged that it is time to write some of it.
+    write_back_is_due: bool,
 }
 
 impl Stop {
@@ -110,19 +114,25 @@ impl Stop {
         self.lock().stopped
     }
 
-    fn wait_while(
-        &self,
-        timeout: Duration,
-        waits: impl Fn(&Signals) -> bool,
-    ) -> MutexGuard<'_, Signals> {
-        let signals = self.lock();
-        let changed = &self.changed;
-        changed.wait_timeout_while(signals, timeout, |signals| waits(signals))
+    /// Where the thread that writes back waits, or the others do.
+    fn changed(&self, writes_back: bool) -> &Condvar {
+        match writes_back {
+            true => &self.due,
+            false => &self.changed,
+        }
+    }
+
+    /// Has all threads look at the signals.
+    fn notify_all(&self) {
+        self.changed.notify_all();
+        self.due.notify_all();
     }
 
     /// Waits; true when it is time to end.
     fn wait(&self, timeout: Duration) -> bool {
-        self.wait_while(timeout, |signals| !signals.stopped).stopped
+        let waits = |signals: &mut Signals| !signals.stopped;
+        let signals = self.changed.wait_timeout_while(self.lock(), timeout, waits);
+        signals.stopped
     }
 
     fn take_write_back_asked(&self) -> bool {
@@ -134,16 +144,21 @@ impl Stop {
         self.changed.notify_all();
     }
 
+    fn write_back_due(&self) {
+        self.lock().write_back_is_due = true;
+        self.due.notify_all();
+    }
+
     fn set(&self) {
         self.lock().stopped = true;
-        self.changed.notify_all();
+        self.notify_all();
     }
 
     /// Something happened on the volume while somebody slept.
     fn wake(&self) {
         // A sleeper that has looked already waits by now, and hears this.
         drop(self.lock());
-        self.changed.notify_all();
+        self.notify_all();
     }
 }
 
@@ -160,6 +175,8 @@ enum Found {
 struct Looks<'a> {
     volume: &'a Volume,
     stop: &'a Stop,
+    /// It looks for data to write back, and not for what follows from zones that are taken.
+    writes_back: bool,
     /// What had happened on the volume when it was looked at last.
     activity: u64,
     zones_taken: u64,
@@ -172,6 +189,7 @@ impl<'a> Looks<'a> {
         Looks {
             volume,
             stop,
+            writes_back: false,
             activity: volume.activity().count(),
             zones_taken: 0,
             idle_since: Instant::now(),
@@ -179,7 +197,15 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Waits until the next look is due: for `tick`, or until a zone is taken; or, when there was nothing to do for some time, until
+    /// The same of the thread that writes back.
+    fn of_write_back(volume: &'a Volume, stop: &'a Stop) -> Looks<'a> {
+        Looks {
+            writes_back: true,
+            ..Looks::new(volume, stop)
+        }
+    }
+
+    /// Waits until the next look is due: for `tick`, or until a zone is taken, or so much is staged that it is time to write; or, when there was nothing to do for some time, until
     /// something happens. True when it is time to end.
     fn wait(&mut self, tick: Duration, found: Found) -> bool {
         if found == Found::End {
@@ -191,20 +217,28 @@ impl<'a> Looks<'a> {
         } else {
             (self.idle_since, self.idle_looks) = (Instant::now(), 0);
         }
-        let seen = self.zones_taken;
-        let signals = if self.idle_looks >= IDLE_LOOKS && self.idle_since.elapsed() >= AWAKE {
+        let (seen, writes_back) = (self.zones_taken, self.writes_back);
+        let changed = self.stop.changed(writes_back);
+        let mut signals = if self.idle_looks >= IDLE_LOOKS && self.idle_since.elapsed() >= AWAKE {
             let _sleeper = self.volume.activity().sleeper();
             let signals = self.stop.lock();
-            let signals = self.stop.changed.wait_while(signals, |signals| {
+            let signals = changed.wait_while(signals, |signals| {
                 !signals.stopped && self.volume.activity().count() == activity
             });
             // Work may show a little later than what it comes of.
             (self.idle_since, self.idle_looks) = (Instant::now(), 0);
             signals
         } else {
-            let waits = |s: &Signals| !s.stopped && s.zones_taken == seen;
-            self.stop.wait_while(tick, waits)
+            let news = |s: &Signals| match writes_back {
+                true => s.write_back_is_due,
+                false => s.zones_taken != seen,
+            };
+            let waits = |s: &mut Signals| !s.stopped && !news(s);
+            changed.wait_timeout_while(self.stop.lock(), tick, waits)
         };
+        if writes_back {
+            signals.write_back_is_due = false;
+        }
         self.zones_taken = signals.zones_taken;
         let is_over = signals.stopped;
         drop(signals);
@@ -277,6 +311,12 @@ impl Background {
                 stop.zone_taken();
             }
         });
+        let due = Arc::downgrade(&background.stop);
+        vfs.volume().activity().on_write_back_due(move || {
+            if let Some(stop) = due.upgrade() {
+                stop.write_back_due();
+            }
+        });
         let tasks = [
             ("cleaning", Task::CleanIfDue),
             ("freeing", Task::FreeIfDue),
@@ -338,7 +378,7 @@ impl Drop for Background {
 
 fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) {
     let volume = vfs.volume();
-    let mut looks = Looks::new(volume, stop);
+    let mut looks = Looks::of_write_back(volume, stop);
     let mut committed = Instant::now();
     let mut access_times = Instant::now();
     let mut found = Found::Work;

@@ -45,6 +45,11 @@ impl Nothing {
         Ok(mounted)
     }
 
+    /// The process that serves it.
+    pub fn process(&self) -> u32 {
+        self.program.id()
+    }
+
     fn wait_until_mounted(&mut self) -> Result<()> {
         let start = Instant::now();
         while !volume::is_mounted(&self.dir)? {

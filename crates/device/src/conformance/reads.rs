@@ -1,7 +1,7 @@
 //! Reads.
 
 use super::tools::{Must, check, fails, some_zone, write};
-use crate::{DeviceError, ZonedDevice};
+use crate::{BLOCK_SIZE, DeviceError, ZonedDevice};
 
 pub(super) fn past_write_pointer<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
     let (zone, capacity) = some_zone(&device);
@@ -9,6 +9,12 @@ pub(super) fn past_write_pointer<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D)
         fails(
             device.read(zone, block, blocks),
             |error| matches!(error, DeviceError::ReadPastEnd { limit, .. } if *limit == written),
+        );
+        let mut there = vec![0; blocks as usize * BLOCK_SIZE];
+        let read = device.read_into(zone, block, &mut there);
+        assert!(
+            !matches!(read, Some(Ok(()))),
+            "a read past the end in place"
         );
     };
     refused(0, 1, 0);

@@ -95,6 +95,14 @@ pub(super) fn check(device: &impl ZonedDevice, zone: ZoneId, block: u32, blocks:
         let found = found.unwrap_or_else(|error| panic!("read of {zone}:{at}+{now}: {error}"));
         let expected = pattern(zone, at, now, life);
         assert!(*found == *expected, "wrong bytes in {zone}:{at}+{now}");
+        let mut there = vec![0xa5; expected.len()];
+        if let Some(read) = device.read_into(zone, at, &mut there) {
+            read.unwrap_or_else(|error| panic!("read of {zone}:{at}+{now} in place: {error}"));
+            assert!(
+                there == *expected,
+                "wrong bytes in {zone}:{at}+{now} in place"
+            );
+        }
         at += now;
     }
 }

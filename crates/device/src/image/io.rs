@@ -15,6 +15,15 @@ use crate::{Buffer, BufferMut, Command, DeviceError, Result, ZoneId, ZoneState};
 impl ImageDevice {
     pub(super) fn read_blocks(&self, zone: ZoneId, block: u32, blocks: u32) -> Result<BufferMut> {
         self.check_transfer(blocks, self.geometry.max_transfer_blocks)?;
+        let mut buffer = BufferMut::unspecified(blocks as usize);
+        self.read_blocks_into(zone, block, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// The same to where they are wanted.
+    pub(super) fn read_blocks_into(&self, zone: ZoneId, block: u32, into: &mut [u8]) -> Result<()> {
+        let blocks = u32::try_from(into.len() / BLOCK_SIZE).unwrap_or(u32::MAX);
+        self.check_transfer(blocks, self.geometry.max_transfer_blocks)?;
         let limit = self.limits.get(zone.0 as usize);
         let limit = ReadLimit::unpack(limit.map_or(0, |limit| limit.load(Ordering::Acquire)));
         let end = block.saturating_add(blocks);
@@ -28,14 +37,12 @@ impl ImageDevice {
                 limit,
             });
         }
-        let mut buffer = BufferMut::unspecified(blocks as usize);
         let written = limit.written.clamp(block, end) - block;
-        let (bytes, rest) = buffer.split_at_mut(written as usize * BLOCK_SIZE);
+        let (bytes, rest) = into.split_at_mut(written as usize * BLOCK_SIZE);
         rest.fill(0);
         self.host
             .read_at(bytes, self.offset(zone, block))
-            .map_err(|error| io_error("read", zone, block, &error))?;
-        Ok(buffer)
+            .map_err(|error| io_error("read", zone, block, &error))
     }
 
     /// Writes at the write pointer, which must be `block` if given. Returns the first block.

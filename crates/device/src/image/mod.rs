@@ -263,6 +263,10 @@ impl ZonedDevice for ImageDevice {
         crate::DeviceIdentity::of(&self.path)
     }
 
+    fn read_into(&self, zone: ZoneId, block: u32, into: &mut [u8]) -> Option<Result<()>> {
+        Some(self.read_blocks_into(zone, block, into))
+    }
+
     fn submit(&self, command: Command) -> Pending {
         let done = |result: Result<()>| result.map(|()| Completion::Done);
         Pending::ready(match command {

@@ -55,6 +55,7 @@ pub(super) struct Plan<'p> {
 }
 
 /// What a place holds for a read.
+#[derive(Clone, Copy)]
 pub(super) struct Use<'p> {
     pub(super) place: usize,
     /// Which of several ranges it is of.
@@ -64,6 +65,7 @@ pub(super) struct Use<'p> {
     pub(super) source: Source<'p>,
 }
 
+#[derive(Clone, Copy)]
 pub(super) enum Source<'p> {
     /// Whole blocks.
     Frame(Frame<'p>),
@@ -164,6 +166,70 @@ impl<'p> Plan<'p> {
             source,
         });
     }
+}
+
+/// Blocks that are read to where they are wanted in one command, and verified while the processor's cache has them.
+const IN_PLACE_BLOCKS: usize = 64;
+
+impl<'p> Plan<'p> {
+    /// Reads to where the reader wants them what of the places is whole blocks that no cache keeps, if the device can do that. What is
+    /// left is to be fetched: also what is not as it should be, for it may be had otherwise.
+    pub(super) fn read_in_place(&self, media: &Media, offset: u64, buf: &mut [u8]) -> Plan<'p> {
+        let mut left = Plan::through(self.caches);
+        let mut last = None;
+        for used in &self.uses {
+            let Some((addr, blocks)) = self.places.get(used.place).copied() else {
+                continue;
+            };
+            if self.caches.blocks.is_none()
+                && let Source::Frame(frame) = &used.source
+                && let Some(out) = whole_blocks(buf, offset, used.block, blocks)
+                && frame.read_in_place(media, out)
+            {
+                continue;
+            }
+            if last.replace(used.place) != Some(used.place) {
+                left.places.push((addr, blocks));
+            }
+            left.uses.push(Use {
+                place: left.places.len() - 1,
+                ..*used
+            });
+        }
+        left
+    }
+}
+
+impl Frame<'_> {
+    /// Reads its first blocks. False, and nothing of them is left, if that cannot be or they are not what they should be.
+    fn read_in_place(&self, media: &Media, out: &mut [u8]) -> bool {
+        let pieces = out.chunks_mut(IN_PLACE_BLOCKS * BLOCK_SIZE);
+        let is_good = (0..).zip(pieces).all(|(at, piece)| {
+            let first = at * IN_PLACE_BLOCKS;
+            let crcs = self.crcs.get(first..).unwrap_or_default();
+            media.read_into(self.at.offset(first as u32), piece) && is_all_of(crcs, piece)
+        });
+        if !is_good {
+            out.fill(0);
+        }
+        is_good
+    }
+}
+
+/// Whether blocks have these checksums.
+fn is_all_of(crcs: &[u32], blocks: &[u8]) -> bool {
+    let blocks = blocks.chunks_exact(BLOCK_SIZE);
+    blocks.len() <= crcs.len()
+        && blocks
+            .zip(crcs)
+            .all(|(block, crc)| checksum::data_block(block) == *crc)
+}
+
+/// Where blocks of a file lie in a buffer that begins at `offset`, if it has room for all of them.
+fn whole_blocks(buf: &mut [u8], offset: u64, first: u64, blocks: u32) -> Option<&mut [u8]> {
+    let start = first.checked_mul(BLOCK_SIZE as u64)?.checked_sub(offset)?;
+    let start = usize::try_from(start).ok()?;
+    buf.get_mut(start..start.checked_add(blocks as usize * BLOCK_SIZE)?)
 }
 
 /// Verifies what was read, by the dictionary of a compressed frame that has one, and copies it to where a reader wants it.

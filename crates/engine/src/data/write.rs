@@ -230,7 +230,8 @@ impl FileData {
                         blocks: Vec::new(),
                     };
                 }
-                let alone = staged.dirty_blocks() == 0;
+                let dirty = staged.dirty_blocks();
+                let alone = dirty == 0;
                 let room = if has_room {
                     Grant::Promised
                 } else if self.snapshot_fence.is_since(mapped.moment) {
@@ -258,6 +259,11 @@ impl FileData {
                         } else if alone {
                             // A commit may have found nothing to write of a file that stayed in the queue.
                             self.store.activity.note();
+                        }
+                        let new = staged.dirty_blocks().saturating_sub(dirty);
+                        drop(staged);
+                        if self.space.write_back_becomes_due(new) {
+                            self.store.activity.write_back_due();
                         }
                         return Ok(());
                     }

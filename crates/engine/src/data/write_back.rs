@@ -237,8 +237,9 @@ impl FileData {
             }
             resume_unwind(panic)
         });
-        for member in &batch {
+        for member in &mut batch {
             let mut staged = member.file.lock();
+            let mut written = Vec::new();
             invariant_holds!(
                 self.store.media.alarm,
                 staged.busy,
@@ -255,8 +256,8 @@ impl FileData {
                         member.ino,
                         member.blocks
                     );
-                    self.space.release(member.blocks);
                     staged.commit();
+                    written = std::mem::take(&mut member.frozen);
                 }
                 Err(error @ Error::ItemDamaged { ino, .. }) if *ino == member.ino => {
                     tracing::error!(%error, "what was written to a damaged file is given up");
@@ -270,6 +271,11 @@ impl FileData {
             staged.busy = false;
             drop(staged);
             member.file.notify();
+            if result.is_ok() {
+                // Who waits for room in the buffer finds memory that is known to the kernel.
+                drop(written);
+                self.space.release(member.blocks);
+            }
         }
         let inos: Vec<Ino> = batch.iter().map(|p| p.ino).collect();
         drop(batch);

@@ -14,6 +14,9 @@ use crate::zones::budget::STAGED_BLOCKS_MIN;
 /// are short: as long as the rest is garbage, cleaning wins others meanwhile.
 const STAGED_SPARE_SHARE: u32 = 4;
 
+/// How often it is looked whether it is time to write back, while the buffer fills.
+const STAGED_STEPS: u64 = 8;
+
 /// Longest wait for a batch before looking again for something to write back.
 const WRITE_BACK_WAIT: Duration = Duration::from_millis(20);
 
@@ -62,6 +65,14 @@ impl Space {
     pub(crate) fn write_back_is_due(&self) -> bool {
         let (space, staged) = (&self, self.staged_blocks());
         2 * staged >= space.staged_blocks_max_short() && 2 * staged >= self.staged_blocks_now()
+    }
+
+    /// Whether `blocks` more, which are staged by now, may have made it time to write some back: asked for each eighth of what may be
+    /// staged, for it is a look at all counts.
+    pub(crate) fn write_back_becomes_due(&self, blocks: u64) -> bool {
+        let step = (self.staged_blocks_max_short() / STAGED_STEPS).max(1);
+        let after = self.staged_blocks();
+        after / step != after.saturating_sub(blocks) / step && self.write_back_is_due()
     }
 
     /// Zones that all that may be staged fills.

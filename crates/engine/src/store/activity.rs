@@ -14,6 +14,7 @@ pub struct Activity {
     count: AtomicU64,
     sleepers: AtomicUsize,
     wake: OnceLock<Wake>,
+    due: OnceLock<Wake>,
 }
 
 impl Activity {
@@ -39,6 +40,19 @@ impl Activity {
     /// first one given is called.
     pub fn on_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
         let _ = self.wake.set(Box::new(wake));
+    }
+
+    /// Has `call` called when so much is staged that it is time to write some of it back: long before the next look where much is
+    /// written. It is called by whoever writes, and is not to wait. Only the first one given is called.
+    pub fn on_write_back_due(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.due.set(Box::new(call));
+    }
+
+    /// It is time to write something back.
+    pub(crate) fn write_back_due(&self) {
+        if let Some(call) = self.due.get() {
+            call();
+        }
     }
 
     /// For who is about to sleep until the [`count`](Self::count) grows. Ask for that number after this, and sleep only if it is still

@@ -11,13 +11,20 @@ use rustix::io::Errno as SystemErrno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use tracing::{debug, warn};
 
+use super::memory::Room;
 use super::{Connection, Later, Outcome, Transport};
 use crate::capabilities::MAX_WRITE_BYTES;
 use crate::protocol::{self, Call, Errno, HEADER_LEN, Header, MALFORMED, fixed_len};
 use crate::write_back::WriteBack;
 
 /// The largest request, and more.
-const BUFFER_BYTES: usize = MAX_WRITE_BYTES as usize + (64 << 10);
+const REQUEST_BYTES: usize = MAX_WRITE_BYTES as usize + (64 << 10);
+
+const PAGE: usize = 4096;
+/// Bytes of a request to write, or to read, before what is written, or where the answer goes.
+const BEFORE_DATA: usize = HEADER_LEN + 40;
+/// The largest request, and what is before it to have it begin where it is to.
+const BUFFER_BYTES: usize = REQUEST_BYTES + PAGE;
 
 /// How long what the kernel forgets may pile up where nothing else comes from the device: it is
 /// then told in one request, and freed in few transactions.
@@ -122,22 +129,28 @@ impl Later for Device {
 }
 
 /// Room for requests.
-fn buffer(connection: &Connection) -> Vec<u8> {
-    match connection.write_back.is_supervised() {
-        true => locked_buffer(),
-        false => vec![0; BUFFER_BYTES],
+fn buffer(connection: &Connection) -> io::Result<Room> {
+    let mut buffer = Room::new(BUFFER_BYTES)?;
+    if connection.write_back.is_supervised() {
+        lock(&mut buffer);
     }
+    Ok(buffer)
 }
 
-/// The same, all of it in memory: the kernel copies a request there without waiting for a page. Otherwise it would end the request of a daemon
+/// Has all of it be in memory: the kernel copies a request there without waiting for a page. Otherwise it would end the request of a daemon
 /// that is killed at that moment with an error.
 #[allow(unsafe_code)]
-fn locked_buffer() -> Vec<u8> {
-    let buffer = vec![1; BUFFER_BYTES];
+fn lock(buffer: &mut Room) {
+    buffer.fill(1);
     // SAFETY: it changes nothing of the memory but that it is not taken away; where the system refuses that, it mostly is not
     // either.
     unsafe { libc::mlock(buffer.as_ptr().cast(), buffer.len()) };
-    buffer
+}
+
+/// Where a request is read to, so that what is written begins at a page. The kernel copies pages: so it copies each by itself, where it
+/// would copy two parts of each, and so does who stages them.
+fn request(buffer: &mut Room) -> &mut [u8] {
+    buffer.get_mut(PAGE - BEFORE_DATA..).unwrap_or_default()
 }
 
 /// Serves until the connection ends. `lazily` is for a device from which only those requests come
@@ -145,16 +158,17 @@ fn locked_buffer() -> Vec<u8> {
 pub fn run(device: OwnedFd, connection: &Connection, lazily: bool) -> io::Result<()> {
     let server = &*connection.server;
     let device = Arc::new(device);
-    let mut buffer = buffer(connection);
+    let mut buffer = buffer(connection)?;
+    let buffer = request(&mut buffer);
     loop {
-        let len = match rustix::io::read(&device, &mut buffer) {
+        let len = match rustix::io::read(&device, &mut *buffer) {
             Ok(len) => len,
             // One that was broken off before it was read.
             Err(SystemErrno::NOENT | SystemErrno::INTR | SystemErrno::AGAIN) => continue,
             Err(SystemErrno::NODEV) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let answered = serve(&device, connection, &mut buffer, len);
+        let answered = serve(&device, connection, buffer, len);
         while server.serve_waiting() {}
         if lazily && !answered && server.may_forget_late() {
             thread::sleep(FORGETTING);
