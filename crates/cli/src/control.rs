@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::fs::dedup::{self, Pair};
 use crate::live::is_abandoned;
 use crate::mounted::abandoned;
+use crate::trim::Trimmed;
 
 /// Longest reason of a finding that is passed on, characters.
 const REASON_MAX: usize = 160;
@@ -65,6 +66,8 @@ pub enum Command {
     Clone(clones::Question),
     /// Pack blocks of a file with those of another as a dictionary.
     PackNear(Pair),
+    /// Free the zones in which nothing is live.
+    Trim,
     /// Have another program go on with the mount.
     Upgrade {
         /// Its path.
@@ -244,6 +247,10 @@ pub fn carry_out(
         Command::Send(question) => senders.answer(vfs, question),
         Command::Quota(question) => quota::answer(vfs, question),
         Command::Trace { from } => trace::read(volume, from),
+        Command::Trim => {
+            let trimmed_bytes = vfs.trim().map_err(|error| error.to_string())?;
+            encode(&Trimmed { trimmed_bytes })
+        }
         // By whoever can be replaced: `Answers`.
         Command::Upgrade { .. } => Err("this daemon cannot be replaced".into()),
         Command::Dedup(pair) => {

@@ -10,6 +10,7 @@ mod devices;
 mod dump;
 mod exit;
 mod fallocate;
+mod freeze;
 mod fs;
 mod fsck;
 mod grow;
@@ -84,6 +85,8 @@ enum Command {
     Trace(trace::Trace),
     Sync(sync::Sync),
     Trim(trim::Trim),
+    Freeze(freeze::Freeze),
+    Thaw(freeze::Thaw),
     Dump(dump::Dump),
     Clone(fs::CloneCommand),
     Dedup(fs::DedupCommand),
@@ -120,6 +123,8 @@ impl Command {
             Command::Trace(command) => command.run(),
             Command::Sync(command) => command.run(),
             Command::Trim(command) => command.run(),
+            Command::Freeze(command) => command.run(),
+            Command::Thaw(command) => command.run(),
             Command::Dump(command) => command.run(),
             Command::Clone(command) => command.run(),
             Command::Dedup(command) => command.run(),
@@ -157,6 +162,8 @@ impl Command {
             Command::Trace(_) => ("trace", exit::FAILED, exit::USAGE),
             Command::Sync(_) => ("sync", exit::FAILED, exit::USAGE),
             Command::Trim(_) => ("trim", exit::FAILED, exit::USAGE),
+            Command::Freeze(_) => ("freeze", exit::FAILED, exit::USAGE),
+            Command::Thaw(_) => ("thaw", exit::FAILED, exit::USAGE),
             Command::Dump(_) => ("dump", exit::FAILED, exit::USAGE),
             Command::Clone(_) => ("clone", exit::FAILED, exit::USAGE),
             Command::Dedup(_) => ("dedup", exit::FAILED, exit::USAGE),

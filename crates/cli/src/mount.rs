@@ -252,6 +252,8 @@ impl Mount {
                 }
             }
         }
+        let checked = options.check();
+        checked.map_err(|error| exit::error(MOUNT_USAGE, error))?;
         Ok(options)
     }
 

@@ -104,6 +104,8 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
         ("trace", vec![(Tells, vec!["trace", "--help"])]),
         ("sync", vec![(Tells, vec!["sync", "--help"])]),
         ("trim", vec![(Tells, vec!["trim", "--help"])]),
+        ("freeze", vec![(Tells, vec!["freeze", "--help"])]),
+        ("thaw", vec![(Tells, vec!["thaw", "--help"])]),
         (
             "dump",
             [

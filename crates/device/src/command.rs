@@ -118,6 +118,8 @@ enum PendingState {
     Deferred(Box<dyn FnOnce() -> Result<Completion> + Send>),
     /// It is over when the other is, whose error is changed.
     Mapped(Box<Pending>, ErrorMap),
+    /// It is over when the other is, and something is dropped then.
+    Held(Box<Pending>, Box<dyn Send>),
 }
 
 type ErrorMap = Box<dyn FnOnce(DeviceError) -> DeviceError + Send>;
@@ -129,6 +131,7 @@ impl std::fmt::Debug for PendingState {
             PendingState::Waiting(_) => write!(f, "Waiting"),
             PendingState::Deferred(_) => write!(f, "Deferred"),
             PendingState::Mapped(pending, _) => write!(f, "Mapped({pending:?})"),
+            PendingState::Held(pending, _) => write!(f, "Held({pending:?})"),
         }
     }
 }
@@ -182,6 +185,18 @@ impl Pending {
         }
     }
 
+    /// The same command; `held` is dropped when its end is known, or with it.
+    #[must_use]
+    pub fn holding(self, held: impl Send + 'static) -> Pending {
+        match self.0 {
+            PendingState::Ready(result) => Pending::ready(result),
+            waiting => Pending(PendingState::Held(
+                Box::new(Pending(waiting)),
+                Box::new(held),
+            )),
+        }
+    }
+
     /// The result of a command that is known to be over; else the command, as it is. It does not wait, and of a
     /// command that ends when its caller waits for it nothing is known before.
     pub fn try_wait(self) -> std::result::Result<Result<Completion>, Pending> {
@@ -196,6 +211,10 @@ impl Pending {
                 Ok(result) => Ok(result.map_err(change)),
                 Err(pending) => Err(Pending(PendingState::Mapped(Box::new(pending), change))),
             },
+            PendingState::Held(pending, held) => match pending.try_wait() {
+                Ok(result) => Ok(result),
+                Err(pending) => Err(Pending(PendingState::Held(Box::new(pending), held))),
+            },
         }
     }
 
@@ -205,6 +224,11 @@ impl Pending {
             PendingState::Ready(result) => result,
             PendingState::Deferred(finish) => finish(),
             PendingState::Mapped(pending, change) => pending.wait().map_err(change),
+            PendingState::Held(pending, held) => {
+                let result = pending.wait();
+                drop(held);
+                result
+            }
             PendingState::Waiting(slot) => {
                 let mut result = slot.result.lock();
                 loop {

@@ -15,6 +15,7 @@ mod engine;
 mod error;
 mod fair_lock;
 pub mod faults;
+mod gate;
 mod headers;
 mod history;
 mod in_flight;
@@ -66,7 +67,9 @@ pub use space::{Admitted, Promised, SpaceReport};
 pub use statistics::{Class, Statistics};
 pub use store::{Activity, Sleeper, Standing};
 pub use tuning::{Threshold, TuneError, Unit};
-pub use volume::{Clones, Layout, Progress, Quotas, Snapshot, Snapshots, Syncs, Task, Volume};
+pub use volume::{
+    Clones, Freezing, Layout, Progress, Quotas, Snapshot, Snapshots, Syncs, Task, Volume,
+};
 pub use zones::budget::{ZoneCapacities, check_geometry};
 pub use zones::failure::ZoneFailure;
 pub use zones::table::ZoneStatus;

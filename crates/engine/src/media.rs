@@ -10,6 +10,7 @@ use persimmon_device::{
 use persimmon_format::{Addr, DeviceId};
 
 use crate::error::{Error, Result};
+use crate::gate::Gate;
 use crate::options::Barrier;
 use crate::pairs::Pairs;
 use crate::statistics::{Class, Counters, add};
@@ -20,6 +21,8 @@ pub(crate) struct Media {
     flushing: Flushing,
     /// A thread panicked in the midst of a change: nothing is sent any more that changes the device.
     pub(crate) alarm: Alarm,
+    /// Closed while the volume is frozen.
+    pub(crate) gate: Gate,
     pub(crate) counters: Counters,
     /// Zones that are written together, and read in each other's place.
     pub(crate) pairs: Pairs,
@@ -50,6 +53,7 @@ impl Media {
             device,
             flushing,
             alarm: Alarm::default(),
+            gate: Gate::default(),
             counters: Counters::default(),
             suspects: Mutex::default(),
         }
@@ -254,10 +258,11 @@ impl Media {
 
     /// Sends a command that changes the device or makes something durable. All of them go through here.
     fn change(&self, command: Command) -> Pending {
+        let passage = self.gate.enter();
         if self.alarm.is_raised() {
             Pending::ready(Err(DeviceError::Stopped))
         } else {
-            self.device.submit(command)
+            self.device.submit(command).holding(passage)
         }
     }
 
@@ -405,6 +410,16 @@ impl Media {
                 self.change_now(Command::Flush)?;
             }
         }
+        Ok(())
+    }
+
+    /// Has the device keep what was sent to it before the gate was closed: this passes it, and changes nothing that is kept.
+    pub(crate) fn flush_frozen(&self) -> Result<()> {
+        if self.alarm.is_raised() {
+            return Err(DeviceError::Stopped.into());
+        }
+        add(&self.counters.flushes, 1);
+        self.device.submit(Command::Flush).wait()?;
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 
 mod attributes;
 mod files;
+mod freezer;
 mod fsyncs;
 mod keeping;
 mod names;
@@ -21,6 +22,7 @@ use std::sync::mpsc::SyncSender;
 
 use persimmon_vfs::{Author, Caller, Handle, Ino, OpenFlags, Result, Vfs};
 
+pub use self::freezer::Freezer;
 use self::fsyncs::Fsyncs;
 use self::questions::Questions;
 use crate::answer::Door;
@@ -44,6 +46,8 @@ pub struct Adapter {
     /// Where commands are carried out, so that other requests need not wait for them.
     controls: Workers,
     questions: Questions,
+    /// Where changes pass.
+    freezer: Arc<Freezer>,
     /// Where syncs of everything are.
     everything: syncs::Everything,
     /// Whose pages the kernel may hold back.
@@ -75,6 +79,7 @@ impl Adapter {
     ) -> io::Result<Adapter> {
         let pages = Arc::new(pages::HeldBack::new(options.writeback_cache));
         Ok(Adapter {
+            freezer: Arc::new(Freezer::new(door.clone(), Arc::clone(&pages))),
             everything: syncs::Everything::start(door.clone(), Arc::clone(&pages))?,
             pages,
             renames: Workers::start("rename", 1)?,
@@ -96,6 +101,19 @@ impl Adapter {
             self.pages.opened(file.ino, file.flags);
             self.opened_before.insert(file.request, *file);
         }
+    }
+
+    /// To be served by threads, and by those that carry out what waited while it was frozen.
+    pub fn shared(self) -> Arc<Adapter> {
+        let adapter = Arc::new(self);
+        let server: Arc<dyn Serve> = Arc::clone(&adapter) as _;
+        adapter.freezer.served_by(Arc::downgrade(&server));
+        adapter
+    }
+
+    /// Ends freezes.
+    pub fn freezer(&self) -> Arc<Freezer> {
+        Arc::clone(&self.freezer)
     }
 
     /// Set once the kernel has asked for a sync of everything.
@@ -195,6 +213,10 @@ impl Adapter {
 
 impl Serve for Adapter {
     fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
+        let _under_way = match self.freezer.admit(call, transport) {
+            Ok(under_way) => under_way,
+            Err(outcome) => return outcome,
+        };
         let before = self.door.position();
         let answer = match self.carry_out(call, transport) {
             Outcome::Now(answer) => answer,

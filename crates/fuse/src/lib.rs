@@ -5,6 +5,7 @@ mod adapter;
 mod answer;
 mod capabilities;
 pub mod control;
+pub mod freeze;
 pub mod fuseblk;
 pub mod guard;
 mod inode_flags;
@@ -22,7 +23,7 @@ mod resume;
 mod session;
 pub mod size;
 mod transport;
-pub mod trim;
+mod trim;
 mod workers;
 pub mod write_back;
 

@@ -13,7 +13,7 @@ use std::sync::mpsc::sync_channel;
 
 use fuser::Session;
 use persimmon_sync::{Mutex, MutexGuard};
-use persimmon_vfs::{Attr, Entry, FileKind, GENERATION, Ino, StatFs, Timestamp};
+use persimmon_vfs::{Attr, Entry, FileKind, GENERATION, Ino, InodeFlags, StatFs, Timestamp};
 
 use crate::options::MountOptions;
 use crate::protocol::{self, Answer, Call, Entries, Errno, opcode};
@@ -37,7 +37,7 @@ pub fn serve(dir: &Path, options: &MountOptions) -> io::Result<()> {
     let session = ManuallyDrop::new(Session::new(handshake, dir, &config)?);
     let agreed = agreed.get().copied().unwrap_or_default();
     let (sender, events) = sync_channel(4);
-    let server = Box::new(Nothing::default());
+    let server = Arc::new(Nothing::default());
     let (write_back, connected) = (WriteBack::direct(), Connected(sender));
     let connection = Connection::new(session.as_fd(), server, agreed, write_back, connected)?;
     if agreed.rings {
@@ -96,6 +96,7 @@ fn attributes(ino: Ino) -> Attr {
         ctime: time,
         btime: time,
         is_staged: false,
+        flags: InodeFlags::default(),
     }
 }
 

@@ -14,6 +14,8 @@ use table::{IGNORED, OPTIONS, OptionSpec};
 pub struct MountOptions {
     /// `ro`: nothing is written, not even by recovery.
     pub read_only: bool,
+    /// `norecovery`: must be with `ro`, which does what it asks for.
+    pub no_recovery: bool,
     /// `noatime`, `relatime`, `strictatime`.
     pub access_times: AccessTimes,
     /// `diratime`, `nodiratime`.
@@ -84,6 +86,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             read_only: false,
+            no_recovery: false,
             access_times: AccessTimes::default(),
             directory_access_times: true,
             suid: None,
@@ -131,6 +134,9 @@ pub enum OptionError {
     /// A value where none belongs.
     #[error("mount option '{0}' takes no value")]
     ValueUnexpected(&'static str),
+    /// One that has no meaning without another.
+    #[error("mount option '{0}' needs '{1}'")]
+    Needs(&'static str, &'static str),
     /// A value that is not understood.
     #[error("mount option '{name}': {message}")]
     Value {
@@ -190,6 +196,17 @@ impl MountOptions {
             name: spec.name,
             message,
         })
+    }
+
+    /// Whether they go together.
+    ///
+    /// # Errors
+    /// Names the one that lacks another.
+    pub fn check(&self) -> Result<(), OptionError> {
+        if self.no_recovery && !self.read_only {
+            return Err(OptionError::Needs("norecovery", "ro"));
+        }
+        Ok(())
     }
 
     /// Which of `words` ask for what a remount cannot do to a mount with these options: it changes
@@ -261,7 +278,7 @@ mod tests {
 
     #[test]
     fn every_option_of_the_table_is_taken() {
-        let list = "ro,rw,noatime,relatime,atime,strictatime,nodiratime,diratime,suid,nosuid,dev,nodev,exec,noexec,\
+        let list = "ro,norecovery,rw,noatime,relatime,atime,strictatime,nodiratime,diratime,suid,nosuid,dev,nodev,exec,noexec,\
             sync,async,dirsync,allow_other,noallow_other,default_permissions,errors=continue,\
             fsync=strict,compression=zstd:7,deltas=always,dedup=write,dedup_memory=1M,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,fuse,supervise,remount";
         let options = MountOptions::parse(list).unwrap();
@@ -269,6 +286,7 @@ mod tests {
             options,
             MountOptions {
                 read_only: false,
+                no_recovery: true,
                 access_times: AccessTimes::Always,
                 directory_access_times: true,
                 suid: Some(false),
@@ -340,6 +358,17 @@ mod tests {
         let always = MountOptions::parse("strictatime").unwrap();
         assert!(always.refused_by_remount(&["relatime", "ro"]).is_empty());
         assert_eq!(always.refused_by_remount(&["noatime"]), ["noatime"]);
+    }
+
+    #[test]
+    fn without_recovery_is_read_only() {
+        let check = |list| MountOptions::parse(list).unwrap().check();
+        assert_eq!(check("ro,norecovery"), Ok(()));
+        assert_eq!(
+            check("norecovery"),
+            Err(OptionError::Needs("norecovery", "ro"))
+        );
+        assert!(check("ro,norecovery,rw").is_err());
     }
 
     #[test]

@@ -168,6 +168,7 @@ pub fn resume(
     let adapter = Adapter::new(door, live, options, sender.clone());
     let mut adapter = adapter.map_err(MountError::Thread)?;
     adapter.reopened(&files);
+    let freezer = adapter.freezer();
     let agreed = Agreed {
         rings: false,
         setxattr_ext: facts.setxattr_ext,
@@ -182,7 +183,7 @@ pub fn resume(
     let device = device.map_err(failed)?;
     let connection = Connection::new(
         device.as_fd(),
-        Box::new(adapter),
+        adapter.shared(),
         agreed,
         write_back,
         connected,
@@ -207,6 +208,7 @@ pub fn resume(
         panicked,
         hears,
         ledger,
+        freezer,
     ))
 }
 

@@ -18,9 +18,10 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use tracing::{info, warn};
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Freezer};
 use crate::answer::Door;
 use crate::capabilities::{self, Agreed, Wanted};
+use crate::freeze::Ended;
 use crate::fuseblk::Fuseblk;
 use crate::guard;
 use crate::latency::Latencies;
@@ -148,6 +149,8 @@ pub struct Mount {
     handover: Option<Handover>,
     /// Told when the mount has ended.
     ledger: Option<Arc<Ledger>>,
+    /// Ends a freeze before the mount does.
+    freezer: Arc<Freezer>,
 }
 
 /// Mounts `vfs` at `dir`: attaches `fuseblk` if there is one, else as plain `fuse`. When this returns, the mount
@@ -184,6 +187,7 @@ pub fn mount(
     resume::keep_room(&door).map_err(MountError::Thread)?;
     let adapter = Adapter::new(door, live, options, sender.clone()).map_err(MountError::Thread)?;
     let heard_of_syncs = adapter.heard_of_syncs();
+    let freezer = adapter.freezer();
     let refused = |error: io::Error| MountError::Refused {
         path: dir.clone(),
         remedy: remedy(&error),
@@ -221,7 +225,7 @@ pub fn mount(
             Some(ledger) => Handover::begin(session.as_fd(), ledger, agreed, options.threads)?,
             None => (WriteBack::direct(), None),
         };
-        let adapter = Box::new(adapter);
+        let adapter = adapter.shared();
         let connection = Connection::new(session.as_fd(), adapter, agreed, write_back, connected)?;
         if agreed.rings {
             transport::serve_rings(&connection)?;
@@ -275,6 +279,7 @@ pub fn mount(
         hears,
         handover,
         ledger,
+        freezer,
     })
 }
 
@@ -285,6 +290,7 @@ impl Mount {
         panicked: Arc<AtomicBool>,
         hears: Hears,
         ledger: Arc<Ledger>,
+        freezer: Arc<Freezer>,
     ) -> Mount {
         Mount {
             place,
@@ -294,6 +300,7 @@ impl Mount {
             hears,
             handover: None,
             ledger: Some(ledger),
+            freezer,
         }
     }
 
@@ -351,6 +358,7 @@ impl Mount {
                 Ok(Event::Stop(why)) if deadline.is_none() => {
                     info!("{why}: unmounting {}", self.place.dir.display());
                     deadline = Some(Instant::now() + BUSY_WAIT_MAX);
+                    self.freezer.end(Ended::Asked);
                     self.unmount();
                 }
                 Ok(Event::Stop(_)) => {}

@@ -77,6 +77,9 @@ pub trait Later: Send {
     /// Has the kernel forget what it remembers of a name, that it is not there among others. Not to be called by a thread that answers requests:
     /// the kernel waits for those in this directory first.
     fn forget_name(&self, directory: u64, name: &[u8]);
+
+    /// To serve the request only now. It is answered by what [`Transport::later`] of that gives.
+    fn transport(self: Box<Self>) -> Box<dyn Transport>;
 }
 
 /// Tells, when the last thread that serves the mount lets go of it, that the connection is over.
@@ -91,7 +94,7 @@ impl Drop for Connected {
 /// The connection to the kernel, as the threads that serve it share it.
 pub struct Connection {
     device: OwnedFd,
-    server: Box<dyn Serve>,
+    server: Arc<dyn Serve>,
     agreed: Agreed,
     write_back: Arc<WriteBack>,
     connected: Connected,
@@ -101,7 +104,7 @@ impl Connection {
     /// `device` is an open `/dev/fuse` whose handshake is done and came to `agreed`.
     pub fn new(
         device: BorrowedFd<'_>,
-        server: Box<dyn Serve>,
+        server: Arc<dyn Serve>,
         agreed: Agreed,
         write_back: WriteBack,
         connected: Connected,

@@ -1,33 +1,27 @@
-//! `FITRIM`, which `fstrim` sends: zones in which nothing is live are freed and reset. Linux passes it on as it is, and looks at no
-//! permissions. The range is not looked at: what a volume gives back is whole zones.
+//! `FITRIM`, which `fstrim` sends: zones in which nothing is live are freed and reset. Linux passes it on as it is, and looks at neither
+//! permissions nor the range.
 
-use std::fs::File;
+use persimmon_vfs::TrimRange;
+use rustix::ioctl::{Opcode, opcode};
 
-use rustix::io;
-use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
-
-use crate::protocol;
+use crate::protocol::{self, Errno, Fields};
 
 /// `FITRIM`: `struct fstrim_range`, of start, length and least extent (u64 each).
-pub(crate) const TRIM: Opcode = opcode::read_write::<Range>(b'X', 121);
+pub(crate) const TRIM: Opcode = opcode::read_write::<[u64; 3]>(b'X', 121);
 
-type Range = [u64; 3];
-
-/// Trims the mount that a directory or file is on. Tells how many bytes of zones became free.
-///
-/// # Errors
-/// `EPERM`: neither root nor the user who runs the daemon. `ENOTTY`: a daemon that is too old.
-#[allow(unsafe_code)]
-pub fn trim(file: &File) -> io::Result<u64> {
-    let mut range: Range = [0, u64::MAX, 0];
-    // SAFETY: the kernel reads and writes as many bytes as the opcode says, those of the range.
-    unsafe { ioctl(file, Updater::<TRIM, Range>::new(&mut range)) }?;
-    Ok(range[1])
+/// What is asked for.
+pub(crate) fn parse(input: &[u8]) -> Result<TrimRange, Errno> {
+    let mut fields = Fields(input);
+    Ok(TrimRange {
+        start: fields.u64()?,
+        len: fields.u64()?,
+        extent_min: fields.u64()?,
+    })
 }
 
-/// What the daemon answers.
-pub(crate) fn encode(bytes: u64) -> Vec<u8> {
-    [0, bytes, 0]
+/// What the daemon answers: the range with another length.
+pub(crate) fn encode(range: TrimRange, bytes: u64) -> Vec<u8> {
+    [range.start, bytes, range.extent_min]
         .into_iter()
         .flat_map(protocol::offset)
         .collect()
@@ -36,11 +30,19 @@ pub(crate) fn encode(bytes: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::MALFORMED;
 
     #[test]
     fn the_command_is_the_kernels() {
         // <linux/fs.h>.
         assert_eq!(TRIM, 0xc018_5879);
-        assert_eq!(encode(7).len(), 24);
+        let range = TrimRange {
+            start: 1,
+            len: 2,
+            extent_min: 3,
+        };
+        let answer = encode(range, 7);
+        assert_eq!(parse(&answer), Ok(TrimRange { len: 7, ..range }));
+        assert_eq!(parse(&answer[..20]), Err(MALFORMED));
     }
 }

@@ -98,7 +98,8 @@ impl Vfs {
     /// Writes access times kept in memory into the history; to be called now and then (every
     /// few minutes). [`Vfs::sync`] and [`Vfs::close`] do it too.
     pub fn flush_access_times(&self) -> Result<()> {
-        if self.is_read_only() {
+        // What waits in memory need not wait for a thaw.
+        if self.is_read_only() || self.is_frozen() {
             return Ok(());
         }
         let all = self.access_times.all();
@@ -155,7 +156,11 @@ impl Vfs {
         let Ok(inode) = self.inode(ino) else { return };
         let now = self.now();
         let atime = self.access_times.get(ino).unwrap_or(inode.atime);
-        if is_due(policy, &inode, atime, now) {
+        let has_room = |vfs: &Vfs| {
+            let count = vfs.access_times.count.load(Ordering::Relaxed);
+            count < vfs.options().access_times_max || !vfs.is_frozen()
+        };
+        if is_due(policy, &inode, atime, now) && has_room(self) {
             let pending = self.access_times.insert(ino, now);
             self.volume().activity().note();
             if pending >= self.options().access_times_max

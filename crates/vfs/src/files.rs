@@ -10,7 +10,7 @@ use persimmon_format::BLOCK_SIZE;
 
 use crate::handles::Open;
 use crate::nodes::Node;
-use crate::protection::check_allocate;
+use crate::protection::{check_allocate, check_copied_into};
 use crate::{
     Allocate, Author, Error, FILE_SIZE_MAX, Handle, Ino, Result, SeekTo, Vfs, WriteFlags, Written,
 };
@@ -477,6 +477,7 @@ impl Vfs {
         if from == to && from_offset.abs_diff(to_offset) < len {
             return Err(Error::Invalid("ranges overlap"));
         }
+        check_copied_into(&self.inode(to)?)?;
         let len = len.min(CLONE_MAX);
         let (mut done, mut copied) = (0, 0);
         for _ in 0..STEPS_MAX {

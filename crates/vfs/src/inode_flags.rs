@@ -10,7 +10,7 @@ use persimmon_format::inode::{
 use crate::{Caller, Compression, Error, Ino, InodeFlags, Result, Vfs};
 
 impl InodeFlags {
-    fn of(inode: &Inode) -> InodeFlags {
+    pub(crate) fn of(inode: &Inode) -> InodeFlags {
         let compression = inode.compression();
         InodeFlags {
             compress: compression.is_some_and(|told| told != Compression::None),

@@ -14,6 +14,7 @@ mod clones;
 mod directories;
 mod error;
 mod files;
+mod freezing;
 mod handles;
 mod inode_attributes;
 mod inode_flags;
@@ -48,6 +49,7 @@ pub use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind, Quot
 pub use persimmon_format::{Compression, Ino, Lifetime};
 pub use privileges::{Author, Processes, UnknownProcesses};
 pub use snapshots::{SNAPSHOTS, SNAPSHOTS_NAME};
+pub use trim::TrimRange;
 pub use types::{
     Allocate, Attr, Caller, Entry, FILE_SIZE_MAX, FileKind, GENERATION, Handle, InodeFlags,
     LINKS_MAX, Listing, OpenFlags, RenameMode, SYMLINK_MAX, SeekTo, SetAttr, SetTime, StatFs,

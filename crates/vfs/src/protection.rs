@@ -49,6 +49,11 @@ pub(crate) fn check_allocate(inode: &Inode, what: Allocate) -> Result<()> {
     }
 }
 
+/// Before content is copied into it by `copy_file_range`, which Linux refuses also through a descriptor that was open before.
+pub(crate) fn check_copied_into(inode: &Inode) -> Result<()> {
+    unless_set(inode, FLAG_IMMUTABLE)
+}
+
 /// Before its attributes change.
 pub(crate) fn check_attributes(inode: &Inode, set: &SetAttr) -> Result<()> {
     // A kernel brings the times of what it has written: that is no new change.

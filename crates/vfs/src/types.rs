@@ -93,6 +93,8 @@ pub struct Attr {
     pub btime: Timestamp,
     /// Something of it waits to be written: `blocks` will change without anything being done to it.
     pub is_staged: bool,
+    /// What `chattr` sets of a file or directory.
+    pub flags: InodeFlags,
 }
 
 impl Attr {
@@ -115,6 +117,7 @@ impl Attr {
             ctime: inode.ctime,
             btime: inode.btime,
             is_staged: false,
+            flags: InodeFlags::of(inode),
         }
     }
 

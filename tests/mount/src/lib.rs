@@ -13,6 +13,7 @@ pub mod dedup;
 pub mod deltas;
 pub mod durable;
 pub mod endurance;
+pub mod freezing;
 pub mod full;
 pub mod installed;
 pub mod kill;

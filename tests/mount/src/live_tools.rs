@@ -243,8 +243,39 @@ fn a_mount_is_trimmed_and_ranges_move(bed: &TestBed) -> Result<()> {
     let (trimmed, code) = json(&volume, "trim", &[])?;
     let bytes = trimmed["trimmed_bytes"].as_u64();
     ensure!(code == Some(0) && bytes >= Some(40 << 20), "{trimmed}");
-    let fstrim = Command::new("fstrim").arg(&volume.dir).output()?;
-    ensure!(fstrim.status.success(), "{fstrim:?}");
+    let fstrim = |arguments: &[&str]| -> Result<Output> {
+        let mut command = Command::new("fstrim");
+        Ok(command.args(arguments).arg(&volume.dir).output()?)
+    };
+    // What is free is told each time.
+    for _ in 0..2 {
+        let output = fstrim(&["-v"])?;
+        let told = String::from_utf8(output.stdout)?;
+        let bytes = told
+            .split_once('(')
+            .and_then(|(_, rest)| rest.split_once(' '));
+        let bytes: u64 = bytes.context(told.clone())?.0.parse()?;
+        ensure!((128 << 20..256 << 20).contains(&bytes), "{told}");
+    }
+    for (arguments, code) in [
+        (&["-o", "1M", "-l", "1T"][..], 0),
+        (&["-o", "1T"][..], 1),
+        (&["-l", "100"][..], 1),
+        (&["-m", "1T"][..], 1),
+    ] {
+        let output = fstrim(arguments)?;
+        ensure!(
+            output.status.code() == Some(code),
+            "{arguments:?}: {output:?}"
+        );
+    }
+    volume.unmount()?;
+    // Read-only it is not trimmed, and nothing is recovered.
+    let refused = volume.mount(&["norecovery"]);
+    ensure!(refused.is_err(), "norecovery without ro");
+    volume.mount(&["ro", "norecovery"])?;
+    let refused = Command::new("fstrim").arg(&volume.dir).output()?;
+    ensure!(refused.status.code() == Some(1), "{refused:?}");
     volume.unmount()?;
     volume.fsck()?;
     volume.destroy()

@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 
 use crate::volume::{Kind, Volume};
 use crate::{
-    bad_input, clones, compression, damage, dedup, deltas, durable, endurance, full, installed,
-    kill, live_tools, many_files, model, output, phases, quota, remount, scrub, snapshots, streams,
-    supervised, two_devices, unmounted, unmounting, workplace,
+    bad_input, clones, compression, damage, dedup, deltas, durable, endurance, freezing, full,
+    installed, kill, live_tools, many_files, model, output, phases, quota, remount, scrub,
+    snapshots, streams, supervised, two_devices, unmounted, unmounting, workplace,
 };
 
 /// A named test with volumes of its own.
@@ -84,6 +84,7 @@ pub fn all() -> Vec<Scenario> {
         streams::SCENARIOS,
         supervised::SCENARIOS,
         quota::SCENARIOS,
+        freezing::SCENARIOS,
         live_tools::SCENARIOS,
         unmounted::SCENARIOS,
         output::SCENARIOS,

@@ -63,9 +63,13 @@ fn names_and_attributes_stay(d: &impl Door, path: &str) -> Result<()> {
 
 fn nothing_of_an_immutable_file_changes(d: &impl Door) -> Result<()> {
     d.file("f", b"content")?;
-    d.file("plain", b"")?;
+    let plain = d.file("plain", b"and more")?;
     d.setxattr("f", "user.kept", b"v")?;
+    let open = d.edit("f")?;
     with(d, "f", IMMUTABLE, || {
+        // Writing goes on where it was open before; these do not.
+        refused(plain.copy_to(0, &open, 0, 8), Errno::PERM)?;
+        refused(open.allocate(FallocateFlags::empty(), 0, 4096), Errno::PERM)?;
         names_and_attributes_stay(d, "f")?;
         refused(d.open("f", OFlags::WRONLY | OFlags::APPEND, 0), Errno::PERM)?;
         refused(d.utimens("f", SetTime::Now, SetTime::Now), Errno::PERM)?;

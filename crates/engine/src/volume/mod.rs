@@ -10,6 +10,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 
 mod clones;
 mod files;
+mod freezing;
 mod inspect;
 mod layout;
 mod quota;
@@ -25,6 +26,7 @@ use crate::recovery::{self, RecoveryReport};
 use crate::store::{Activity, Standing};
 
 pub use clones::Clones;
+pub use freezing::Freezing;
 pub use layout::Layout;
 pub use quota::Quotas;
 pub use snapshots::{Snapshot, Snapshots};
@@ -123,6 +125,9 @@ impl Volume {
 
     /// Does a piece of background work.
     pub fn step(&self, task: Task) -> Result<Progress> {
+        if self.engine.store.media.gate.is_closing() {
+            return Ok(Progress::Idle);
+        }
         let progress = step::run(&self.engine, task);
         // One step may leave work for another.
         if task != Task::Commit && matches!(progress, Ok(Progress::Worked)) {
@@ -131,8 +136,9 @@ impl Volume {
         progress
     }
 
-    /// Writes everything and makes it durable. The volume stays usable.
+    /// Writes everything and makes it durable. The volume stays usable. One that is frozen is thawed.
     pub fn close(&self) -> Result<()> {
+        Freezing::of(self).thaw();
         self.engine.close()
     }
 

@@ -9,6 +9,7 @@ use persimmon_vfs::{
 
 use super::{Adapter, author, author_by_uid, caller, done, keeping, node};
 use crate::control;
+use crate::freeze;
 use crate::inode_flags;
 use crate::lifetimes;
 use crate::live::Asked;
@@ -127,7 +128,11 @@ impl Adapter {
             )) => Outcome::Now(self.inode_flags(call, command)),
             Ok((_, trim::TRIM)) => match control::may(call.header.uid) {
                 Err(error) => Outcome::Now(Err(error)),
-                Ok(()) => self.trim(transport),
+                Ok(()) => self.trim(call, transport),
+            },
+            Ok((_, freeze::FREEZE)) => match control::may(call.header.uid) {
+                Err(error) => Outcome::Now(Err(error)),
+                Ok(()) => self.freeze(call, transport),
             },
             Ok((file, ranges::CHANGE)) => self.change_range(call, file, transport),
             Ok((file, command)) => Outcome::Now(self.lifetime(call, file, command)),
@@ -159,13 +164,27 @@ impl Adapter {
     }
 
     /// Answered by another thread: the device takes its time.
-    fn trim(&self, transport: &dyn Transport) -> Outcome {
+    fn trim(&self, call: &Call<'_>, transport: &dyn Transport) -> Outcome {
+        let range = match trim::parse(call.data()) {
+            Ok(range) => range,
+            Err(error) => return Outcome::Now(Err(error)),
+        };
         let (door, later) = (self.door.clone(), transport.later());
         self.controls.run_elsewhere(move || {
-            let trimmed = door.run("ioctl", |vfs| vfs.trim());
-            later.answer(trimmed.map(|bytes| whole(&trim::encode(bytes))));
+            let trimmed = door.run("ioctl", |vfs| vfs.trim_range(range));
+            later.answer(trimmed.map(|bytes| whole(&trim::encode(range, bytes))));
         });
         Outcome::Later
+    }
+
+    /// Freezing the mount, and thawing it.
+    fn freeze(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
+        let asked = freeze::parse(call.data());
+        match asked.map(|asked| self.freezer.ask(asked, transport)) {
+            Err(error) => Outcome::Now(Err(error)),
+            Ok(Err(outcome)) => outcome,
+            Ok(Ok(answer)) => Outcome::Now(call.answer(&whole(&freeze::encode(answer)))),
+        }
     }
 
     /// Taking a range out of a file, or putting one in. Another thread does it: what the kernel holds back is written before, and what it has
@@ -286,8 +305,17 @@ fn ioctl_fields(call: &Call<'_>) -> Result<(Handle, u32), Errno> {
     }
 }
 
+/// Whether an ioctl changes a file or directory before it is answered.
+pub(super) fn is_changing_ioctl(call: &Call<'_>) -> bool {
+    let command = ioctl_fields(call).map(|(_, command)| command);
+    matches!(
+        command,
+        Ok(inode_flags::SET | inode_flags::SET_EXTENDED | ranges::CHANGE)
+    )
+}
+
 /// The answer to an ioctl with this output.
-fn whole(output: &[u8]) -> Vec<u8> {
+pub(super) fn whole(output: &[u8]) -> Vec<u8> {
     let mut whole = protocol::ioctl_done().to_vec();
     whole.extend_from_slice(output);
     whole

@@ -15,7 +15,7 @@ const COPY_BYTES_MAX: u64 = 1 << 30;
 const SET_IDS: u32 = 0o6000;
 
 /// A write from the page cache; its handle is a guess of the kernel's.
-const WRITE_CACHE: u32 = 1 << 0;
+pub(super) const WRITE_CACHE: u32 = 1 << 0;
 /// A writer without CAP_FSETID.
 const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 

@@ -32,7 +32,7 @@ impl Clock for NoClock {
     }
 }
 
-struct Nothing;
+pub(super) struct Nothing;
 
 impl Live for Nothing {
     fn answer(&self, question: &str) -> Option<Vec<u8>> {
@@ -69,6 +69,10 @@ impl Later for Dropped {
     fn write_back(&self, _node: u64) {}
 
     fn forget_name(&self, _directory: u64, _name: &[u8]) {}
+
+    fn transport(self: Box<Self>) -> Box<dyn Transport> {
+        self
+    }
 }
 
 fn number(rng: &mut ChaCha8Rng) -> u64 {

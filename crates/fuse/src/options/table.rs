@@ -58,6 +58,11 @@ pub const OPTIONS: &[OptionSpec] = &[
         "write nothing; a crashed volume is replayed in memory",
         assign!(read_only, true),
     ),
+    flag(
+        "norecovery",
+        "with ro: write nothing, not even a recovery, which ro alone does not either; nothing is trimmed",
+        assign!(no_recovery, true),
+    ),
     flag("rw", "allow writing (default)", assign!(read_only, false)),
     flag(
         "noatime",

@@ -87,9 +87,12 @@ pub fn attributes(attr: &Attr) -> [u8; 16 + ATTRIBUTES_LEN] {
 pub fn statx(attr: &Attr) -> [u8; STATX_LEN] {
     /// STATX_BASIC_STATS and STATX_BTIME.
     const KNOWN: u32 = 0x7ff | 0x800;
+    /// STATX_ATTR_COMPRESSED, IMMUTABLE, APPEND and NODUMP, which have the numbers of the flags. Linux 6.18 does not pass them on.
+    const ATTRIBUTES: u32 = 0x4 | 0x10 | 0x20 | 0x40;
+    let flags = attr.flags.to_linux() & ATTRIBUTES;
     let mut filled = Filled::new();
     filled.u64(remembered(attr)).u32(0).u32(0).u64(0).u64(0);
-    filled.u32(KNOWN).u32(attr.blksize).u64(0);
+    filled.u32(KNOWN).u32(attr.blksize).u64(u64::from(flags));
     filled.u32(attr.nlink).u32(attr.uid).u32(attr.gid);
     // The mode has 16 bits, and as many are spare.
     filled.bytes(bytes_of(&(attr.mode as u16))).bytes(&[0; 2]);
@@ -97,7 +100,7 @@ pub fn statx(attr: &Attr) -> [u8; STATX_LEN] {
         .u64(attr.ino.0)
         .u64(attr.size)
         .u64(attr.blocks)
-        .u64(0);
+        .u64(u64::from(ATTRIBUTES));
     for time in [attr.atime, attr.btime, attr.ctime, attr.mtime] {
         filled.bytes(bytes_of(&time.seconds));
         filled.u32(time.nanoseconds).u32(0);
@@ -285,7 +288,7 @@ fn kind(kind: FileKind) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use persimmon_vfs::{Ino, Timestamp};
+    use persimmon_vfs::{Ino, InodeFlags, Timestamp};
 
     use super::*;
 
@@ -310,6 +313,7 @@ mod tests {
             ctime: time(21),
             btime: time(22),
             is_staged: false,
+            flags: InodeFlags::default(),
         }
     }
 
@@ -350,6 +354,18 @@ mod tests {
         assert_eq!((u64_at(&created, 128), u32_at(&created, 136)), (30, 31));
         assert_eq!(u64_at(&negative(true), 0), 0);
         assert_eq!(u64_at(&negative(true), 16), REMEMBER.as_secs());
+    }
+
+    /// Offsets by `struct fuse_statx_out` and `fuse_statx`.
+    #[test]
+    fn flags_are_attributes_of_statx() {
+        let all = InodeFlags::from_linux(0x74).unwrap();
+        for (flags, due) in [(all, 0x74), (InodeFlags::default(), 0)] {
+            let statx = statx(&Attr { flags, ..attr() });
+            assert_eq!(u64_at(&statx, 32 + 8), due);
+            assert_eq!(u64_at(&statx, 32 + 56), 0x74);
+            assert_eq!((u64_at(&statx, 32 + 32), u32_at(&statx, 32 + 16)), (11, 13));
+        }
     }
 
     #[test]

@@ -120,6 +120,10 @@ impl Later for Device {
         forget_name(self.device.as_fd(), directory, name);
     }
 
+    fn transport(self: Box<Self>) -> Box<dyn Transport> {
+        self
+    }
+
     fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
         match result {
             Ok(body) => send(self.device.as_fd(), self.unique, 0, &body),

@@ -159,6 +159,14 @@ struct Deferred {
     with_pages: bool,
 }
 
+impl Deferred {
+    fn waits_no_more(&self) {
+        if self.with_pages {
+            self.answered.with_pages.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Transport for Deferred {
     fn later(&self) -> Box<dyn Later> {
         Box::new(Deferred {
@@ -200,10 +208,20 @@ impl Later for Deferred {
         device::forget_name(self.answered.device.as_fd(), directory, name);
     }
 
+    fn transport(self: Box<Self>) -> Box<dyn Transport> {
+        self.waits_no_more();
+        let Deferred {
+            answered, place, ..
+        } = *self;
+        Box::new(Deferred {
+            answered,
+            place,
+            with_pages: false,
+        })
+    }
+
     fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
-        if self.with_pages {
-            self.answered.with_pages.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.waits_no_more();
         self.answered.list.lock().push((self.place, result));
         if thread::current().id() != self.answered.owner {
             self.answered.wake();

@@ -23,6 +23,11 @@ const NOT_MEASURED: &[(&str, &str)] = &[
         "looks at all that is in a tree, some entries of a directory at a time",
     ),
     ("trim", "looks at the zones, not at files"),
+    ("begin_freezing", "is `sync`, and a checkpoint"),
+    ("is_frozen", "a flag"),
+    ("flush_frozen", "a flush of the device"),
+    ("thaw", "a flag"),
+    ("trim_range", "is `trim`, and looks at the zones"),
     (
         "fsync_all",
         "is `fsync` of as many files as there are callers",

@@ -28,6 +28,7 @@ mod rename;
 mod snapshots;
 mod stress;
 mod times;
+mod trim;
 mod unlinked;
 mod whiteout;
 mod xattrs;

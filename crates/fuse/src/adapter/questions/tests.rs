@@ -82,6 +82,10 @@ impl Later for Kernel {
     }
 
     fn forget_name(&self, _directory: u64, _name: &[u8]) {}
+
+    fn transport(self: Box<Self>) -> Box<dyn Transport> {
+        self
+    }
 }
 
 fn written_back(node: u64) -> Vec<u8> {

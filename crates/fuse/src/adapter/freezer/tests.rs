@@ -1,0 +1,175 @@
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+
+use persimmon_engine::{FormatOptions, Volume};
+use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_vfs::ROOT;
+
+use super::*;
+use crate::adapter::Adapter;
+use crate::adapter::tests::{Nothing, open};
+use crate::options::MountOptions;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Answers, by the number of the request.
+#[derive(Clone)]
+struct Kernel(u64, Sender<(u64, Result<Vec<u8>, Errno>)>);
+
+impl Transport for Kernel {
+    fn later(&self) -> Box<dyn Later> {
+        Box::new(self.clone())
+    }
+
+    fn forget_attributes(&self, _node: u64) {}
+
+    fn knows(&self, _node: u64) -> bool {
+        false
+    }
+}
+
+impl Later for Kernel {
+    fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
+        // At the end nobody listens.
+        let _ = self.1.send((self.0, result));
+    }
+
+    fn write_back(&self, _node: u64) {}
+
+    fn forget_name(&self, _directory: u64, _name: &[u8]) {}
+
+    fn transport(self: Box<Self>) -> Box<dyn Transport> {
+        self
+    }
+}
+
+struct Mount {
+    adapter: Arc<Adapter>,
+    door: Door,
+    sender: Sender<(u64, Result<Vec<u8>, Errno>)>,
+    answers: Receiver<(u64, Result<Vec<u8>, Errno>)>,
+}
+
+impl Mount {
+    fn new() -> Mount {
+        let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
+        Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
+        let door = open(&device);
+        let (events, _) = sync_channel(1);
+        let options = MountOptions::default();
+        let adapter = Adapter::new(door.clone(), Arc::new(Nothing), &options, events).unwrap();
+        let (sender, answers) = channel();
+        Mount {
+            adapter: adapter.shared(),
+            door,
+            sender,
+            answers,
+        }
+    }
+
+    fn kernel(&self, unique: u64) -> Kernel {
+        Kernel(unique, self.sender.clone())
+    }
+
+    fn ask(&self, asked: Asked) -> Result<Answer, Outcome> {
+        self.adapter.freezer.ask(asked, &self.kernel(0))
+    }
+
+    fn freeze(&self, time: Duration) {
+        assert!(matches!(self.ask(Asked::Freeze(time)), Err(Outcome::Later)));
+        let (request, answer) = self.answers.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(request, 0);
+        answer.unwrap();
+        assert!(self.door.vfs.is_frozen());
+    }
+
+    fn send(&self, unique: u64, operation: u32, fixed: &[u8], sent: &[u8]) -> Outcome {
+        let header = Header {
+            opcode: operation,
+            unique,
+            node: ROOT.0,
+            uid: 0,
+            gid: 0,
+            pid: 1,
+        };
+        let mut body = sent.to_vec();
+        body.resize(sent.len() + 4096, 0);
+        let mut call = Call::new(header, fixed, &mut body, sent.len());
+        self.adapter.serve(&mut call, &self.kernel(unique))
+    }
+
+    fn mkdir(&self, unique: u64) -> Outcome {
+        let name = format!("d{unique}\0");
+        self.send(unique, opcode::MKDIR, &[0; 8], name.as_bytes())
+    }
+}
+
+#[test]
+fn changes_wait_in_their_order_and_reading_does_not() {
+    let mount = Mount::new();
+    mount.freeze(PATIENCE);
+    for unique in 1..=20 {
+        assert!(matches!(mount.mkdir(unique), Outcome::Later));
+    }
+    let looked = mount.send(100, opcode::LOOKUP, &[], b"d1\0");
+    assert!(matches!(looked, Outcome::Now(_)));
+    assert!(mount.answers.try_recv().is_err());
+    assert!(mount.door.vfs.lookup(ROOT, b"d1").is_err());
+    assert!(matches!(
+        mount.ask(Asked::Freeze(PATIENCE)),
+        Err(Outcome::Now(Err(Errno(libc::EBUSY))))
+    ));
+    assert_eq!(
+        mount.ask(Asked::Thaw(9)).ok(),
+        Some(Answer::NotFrozen(Ended::Asked))
+    );
+    assert!(matches!(mount.ask(Asked::Thaw(1)), Ok(Answer::Thawed(_))));
+    for unique in 1..=20 {
+        let (request, answer) = mount.answers.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(request, unique);
+        answer.unwrap();
+    }
+    mount.door.vfs.lookup(ROOT, b"d20").unwrap();
+    assert!(matches!(mount.mkdir(21), Outcome::Now(Ok(_))));
+}
+
+#[test]
+fn it_ends_in_time_unless_it_is_prolonged() {
+    let mount = Mount::new();
+    mount.freeze(Duration::from_millis(200));
+    assert!(matches!(mount.mkdir(1), Outcome::Later));
+    let prolonged = mount.ask(Asked::Prolong(1, Duration::from_millis(600)));
+    assert_eq!(prolonged.ok(), Some(Answer::Frozen(1)));
+    let begun = Instant::now();
+    let (request, answer) = mount.answers.recv_timeout(PATIENCE).unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(500));
+    assert_eq!(request, 1);
+    answer.unwrap();
+    for asked in [Asked::Thaw(0), Asked::Prolong(1, PATIENCE)] {
+        let ended = mount.ask(asked).ok();
+        assert_eq!(ended, Some(Answer::NotFrozen(Ended::Time)));
+    }
+}
+
+/// A kernel that has sent so many that it has no place for others, the request to thaw among them.
+#[test]
+fn it_ends_when_too_many_wait() {
+    let mount = Mount::new();
+    mount.freeze(PATIENCE);
+    // A write from the cache: handle, offset, size, flags, and so on.
+    let mut fixed = [0; 40];
+    fixed[20] = 1;
+    for unique in 0..PARKED_CACHE_WRITES_MAX as u64 {
+        let written = mount.send(unique, opcode::WRITE, &fixed, &[]);
+        assert!(matches!(written, Outcome::Later));
+    }
+    assert!(matches!(
+        mount.send(99, opcode::WRITE, &fixed, &[]),
+        Outcome::Now(_)
+    ));
+    for _ in 0..PARKED_CACHE_WRITES_MAX {
+        mount.answers.recv_timeout(PATIENCE).unwrap();
+    }
+    let ended = mount.ask(Asked::Thaw(0)).ok();
+    assert_eq!(ended, Some(Answer::NotFrozen(Ended::Crowded)));
+    assert!(!mount.door.vfs.is_frozen());
+}
