@@ -83,6 +83,7 @@ pub fn all() -> Vec<Scenario> {
         snapshots::SCENARIOS,
         streams::SCENARIOS,
         supervised::SCENARIOS,
+        supervised::failing::SCENARIOS,
         quota::SCENARIOS,
         live_tools::SCENARIOS,
         unmounted::SCENARIOS,

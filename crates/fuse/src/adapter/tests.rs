@@ -32,7 +32,7 @@ impl Clock for NoClock {
     }
 }
 
-struct Nothing;
+pub(super) struct Nothing;
 
 impl Live for Nothing {
     fn answer(&self, question: &str) -> Option<Vec<u8>> {
@@ -49,7 +49,7 @@ impl Live for Nothing {
 }
 
 /// Answers of other threads.
-struct Dropped;
+pub(super) struct Dropped;
 
 impl Transport for Dropped {
     fn later(&self) -> Box<dyn Later> {
@@ -223,11 +223,11 @@ pub(super) fn open(device: &Arc<SimDevice>) -> Door {
     }
 }
 
-fn words(numbers: &[u32]) -> Vec<u8> {
+pub(super) fn words(numbers: &[u32]) -> Vec<u8> {
     bytemuck::cast_slice(numbers).to_vec()
 }
 
-fn words_of(numbers: &[u64]) -> Vec<u8> {
+pub(super) fn words_of(numbers: &[u64]) -> Vec<u8> {
     bytemuck::cast_slice(numbers).to_vec()
 }
 
