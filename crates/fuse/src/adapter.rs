@@ -195,7 +195,10 @@ impl Adapter {
 
 impl Serve for Adapter {
     fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
-        let before = self.door.position();
+        let before = match call.header.opcode {
+            opcode::SETATTR | opcode::SETXATTR | opcode::REMOVEXATTR => self.door.position(),
+            _ => None,
+        };
         let answer = match self.carry_out(call, transport) {
             Outcome::Now(answer) => answer,
             outcome => return outcome,

@@ -211,7 +211,8 @@ impl Writes {
     fn filled(&self, half: usize) {
         let mut state = self.state.lock();
         state.being_filled[half] -= 1;
-        if state.being_filled[half] == 0 {
+        // Only who empties the other half waits for that; to wake nobody is a system call too.
+        if state.being_filled[half] == 0 && state.is_emptying && half != state.active {
             self.changed.notify_all();
         }
     }

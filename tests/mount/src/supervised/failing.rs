@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
@@ -195,8 +195,11 @@ fn nobody_between_two_daemons(bed: &TestBed) -> Result<()> {
         let others = scope.spawn(|| {
             let mut tries = 0;
             while !stop.load(Ordering::SeqCst) {
-                let locked = rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive);
-                ensure!(locked.is_err(), "another had the image after {tries} tries");
+                if rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                    // Else the next daemon waits for it.
+                    rustix::fs::flock(&image, FlockOperation::Unlock)?;
+                    bail!("another had the image after {tries} tries");
+                }
                 tries += 1;
             }
             Ok(())
