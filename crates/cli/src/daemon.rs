@@ -1,17 +1,16 @@
 //! The process behind a mount: opens the volume, serves it, closes it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
 use persimmon::internal::Opened;
 use persimmon::internal::device::drive::Kind;
-use persimmon::internal::device::{DeviceError, Drive, Hold, OpenOptions};
+use persimmon::internal::device::{DeviceError, Drive, Hold, Locks, OpenOptions};
 use persimmon::internal::engine::{RecoveryReport, Volume};
 use persimmon::{AllCores, EngineOptions, Filesystem, OnError, Options, SystemClock, VfsOptions};
-use persimmon::{Clock, Timestamp};
 use persimmon_fuse::fuseblk::{Fuseblk, FuseblkError};
 use persimmon_fuse::{Closing, End, Latencies, Mount, MountOptions, Stopper};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -74,23 +73,6 @@ pub enum Role {
     Next,
 }
 
-/// A clock that can stand: while is done again what was done before.
-#[derive(Default)]
-struct StandingClock(Mutex<Option<Timestamp>>);
-
-impl StandingClock {
-    fn set(&self, time: Option<Timestamp>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
-    }
-}
-
-impl Clock for StandingClock {
-    fn now(&self) -> Timestamp {
-        let stands = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stands.unwrap_or_else(|| SystemClock.now())
-    }
-}
-
 /// A daemon to be.
 pub struct Daemon {
     /// Device or image, absolute.
@@ -121,7 +103,11 @@ impl Daemon {
 
     fn begin(self, signals: Signals) -> Result<u8> {
         let held = self.hold().map_err(mount_failed)?;
-        let (device, opened) = self.open(held.is_locked()).map_err(mount_failed)?;
+        let opened = self.open(held.is_locked(), None);
+        let (device, opened, locks) = opened.map_err(mount_failed)?;
+        if let (Some(lock), Some(locks)) = (&held.lock, &locks) {
+            lock.kept_in(locks).map_err(mount_failed)?;
+        }
         self.tell(report::recovery_lines(&self.device, opened.recovery()));
         self.check_whole(opened.volume(), opened.recovery())?;
         let volume = Arc::clone(opened.volume());
@@ -131,7 +117,9 @@ impl Daemon {
         self.tell(report::waiting_line(&self.device, fs.files_waiting()));
         let latencies = Arc::<Latencies>::default();
         let channel = self.channel()?;
-        let successor = channel.clone().map(|channel| Successor::new(channel, None));
+        let successor = channel
+            .clone()
+            .map(|channel| Successor::new(channel, None, None));
         let answers = self.answers(&fs, (volume, &device), &latencies, successor);
         let mounted = persimmon_fuse::mount(
             Arc::clone(fs.vfs()),
@@ -150,37 +138,42 @@ impl Daemon {
             }
         };
         if let Some(channel) = &channel
-            && let Err(error) = hand_over(channel, &mut mount)
+            && let Err(error) = hand_over(channel, &mut mount, locks.as_deref())
         {
             // Nothing was promised yet.
             warn!("no supervisor keeps the mount: {error:#}");
             mount.stopper().stop("there is no supervisor");
         }
-        self.serve_and_close(mount, signals, channel, (fs, held.lock))
+        self.serve_and_close(mount, signals, channel, (fs, held.lock, locks))
     }
 
     /// Goes on with a mount, of which the supervisor says what a daemon before this one has left.
     fn go_on(self, signals: Signals) -> Result<u8> {
         let channel = self.channel()?.context("a supervisor")?;
-        let Some((Message::Resume { kept, note }, descriptors)) = channel.receive()? else {
+        let Some((resume, descriptors)) = channel.receive()? else {
             return Err(mount_failed(anyhow!("the supervisor says nothing")));
         };
-        let handover = channel::unpack(kept, descriptors)?;
-        // The kernel holds a block device for a mount of type fuseblk.
-        let lock = match handover.facts.umount {
-            true => self.lock().map_err(mount_failed)?,
-            false => None,
+        let Message::Resume {
+            kept,
+            note,
+            program,
+        } = resume
+        else {
+            return Err(mount_failed(anyhow!("the supervisor says something else")));
         };
-        let (device, opened) = self.open(lock.is_some()).map_err(mount_failed)?;
+        let mut handover = channel::unpack(kept, descriptors)?;
+        // The supervisor has them, too: they hold while there is no daemon.
+        let locks = Locks::taken_before(std::mem::take(&mut handover.locks));
+        let opened = self.open(false, Some(Arc::new(locks)));
+        let (device, opened, locks) = opened.map_err(mount_failed)?;
         self.tell(report::recovery_lines(&self.device, opened.recovery()));
         self.check_whole(opened.volume(), opened.recovery())?;
         let volume = Arc::clone(opened.volume());
-        let clock = Arc::<StandingClock>::default();
         let (fs, orphans) = opened
-            .resume(Arc::clone(&clock) as _)
+            .resume(Arc::new(SystemClock))
             .map_err(|error| exit::error(MOUNT_SYSTEM, error.to_string()))?;
         let latencies = Arc::<Latencies>::default();
-        let successor = Successor::new(Arc::clone(&channel), note);
+        let successor = Successor::new(Arc::clone(&channel), note, program);
         let answers = self.answers(&fs, (volume, &device), &latencies, Some(successor));
         let resumed = persimmon_fuse::resume(
             Arc::clone(fs.vfs()),
@@ -190,7 +183,6 @@ impl Daemon {
             orphans,
             self.dir.clone(),
             &self.options,
-            &|time| clock.set(time),
         );
         let mount = match resumed {
             Ok(mount) => mount,
@@ -201,7 +193,7 @@ impl Daemon {
             }
         };
         channel.send(&Message::Serving, &[])?;
-        self.serve_and_close(mount, signals, Some(channel), (fs, lock))
+        self.serve_and_close(mount, signals, Some(channel), (fs, None, locks))
     }
 
     fn channel(&self) -> Result<Option<Arc<Channel>>> {
@@ -232,7 +224,7 @@ impl Daemon {
         mount: Mount,
         signals: Signals,
         channel: Option<Arc<Channel>>,
-        (fs, lock): (Filesystem, Option<Hold>),
+        (fs, lock, locks): (Filesystem, Option<Hold>, Option<Arc<Locks>>),
     ) -> Result<u8> {
         if let Some(channel) = channel {
             watch_supervisor(channel, mount.stopper());
@@ -248,6 +240,9 @@ impl Daemon {
         }
         let closed = close(fs);
         drop(lock);
+        if let Some(locks) = locks {
+            locks.release();
+        }
         Ok(if closed && ended.in_order { 0 } else { FAILED })
     }
 
@@ -407,16 +402,27 @@ impl Daemon {
         }
     }
 
-    fn open(&self, held: bool) -> Result<(Arc<Drive>, Opened)> {
-        let device = Arc::new(patiently(|wait_for_lock| {
+    /// `locks` are those of a daemon before; answered are those for the next one, if there may be one.
+    fn open(
+        &self,
+        held: bool,
+        locks: Option<Arc<Locks>>,
+    ) -> Result<(Arc<Drive>, Opened, Option<Arc<Locks>>)> {
+        let (device, locks) = patiently(|wait_for_lock| {
+            // Each attempt has its own: of one that failed nothing may stay locked.
+            let locks = locks
+                .clone()
+                .or_else(|| (self.role != Role::Alone).then(Arc::default));
             let options = OpenOptions {
                 read_only: self.options.read_only,
                 held,
+                locks: locks.clone(),
                 wait_for_lock,
                 ..OpenOptions::default()
             };
-            Drive::open(&self.device, &options)
-        })?);
+            Ok((Drive::open(&self.device, &options)?, locks))
+        })?;
+        let device = Arc::new(device);
         for notice in device.notices() {
             warn!("{}: {notice}", self.device.display());
         }
@@ -444,7 +450,7 @@ impl Daemon {
         };
         let opened = Opened::new(Arc::clone(&device) as _, &options)
             .map_err(|error| crate::open::unopened(&self.device, &error))?;
-        Ok((device, opened))
+        Ok((device, opened, locks))
     }
 
     /// The options as the daemon tells them: what depends on who mounts is told too.
@@ -492,8 +498,11 @@ fn close(fs: Filesystem) -> bool {
 }
 
 /// Gives the supervisor what it has to keep, and waits until it has it.
-fn hand_over(channel: &Channel, mount: &mut Mount) -> Result<()> {
-    let handover = mount.handover().context("nothing to hand over")?;
+fn hand_over(channel: &Channel, mount: &mut Mount, locks: Option<&Locks>) -> Result<()> {
+    let mut handover = mount.handover().context("nothing to hand over")?;
+    if let Some(locks) = locks {
+        handover.locks = locks.descriptors()?;
+    }
     let (kept, descriptors) = channel::pack(&handover);
     channel.send(&Message::Mounted(kept), &descriptors)?;
     match channel.receive()? {

@@ -82,6 +82,9 @@ impl Mount {
             true => (PathBuf::from(&self.spec), self.dir.clone()),
             false => self.places(&options)?,
         };
+        if !self.resumed {
+            check_log(&options, &dir)?;
+        }
         if self.fake {
             return Ok(0);
         }
@@ -388,6 +391,27 @@ impl Mount {
             refused.join(", "),
             dir.display()
         )))
+    }
+}
+
+/// A daemon that goes on with a mount opens its log anew: there, it would wait for itself.
+fn check_log(options: &MountOptions, dir: &Path) -> Result<()> {
+    let Some(log) = options.log.as_deref().filter(|_| options.supervise) else {
+        return Ok(());
+    };
+    let parent = || log.parent()?.canonicalize().ok();
+    let place = log.canonicalize().ok().or_else(parent);
+    // What is not there cannot be opened either, which is said later.
+    match place.is_some_and(|place| place.starts_with(dir)) {
+        false => Ok(()),
+        true => Err(exit::error(
+            MOUNT_USAGE,
+            format!(
+                "log={}: it would be on the mount at {} itself, whose next daemon could not open it; log to a file elsewhere",
+                log.display(),
+                dir.display()
+            ),
+        )),
     }
 }
 

@@ -4,6 +4,7 @@
 //! whoever uses the mount gets errors then, and nobody waits for ever.
 
 pub mod channel;
+mod deaths;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use persimmon_fuse::{ANSWERED_AT, Handover, write_back};
@@ -25,14 +26,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{debug, error, warn};
 
 use crate::exit::{self, FAILED, MOUNT_FAILED, MOUNT_SYSTEM};
+use crate::upgrade::PROVEN;
 use channel::{Channel, Message, pack, unpack};
+use deaths::{Deaths, PAUSE, Verdict};
 
 /// The argument of a daemon that is the first, and of those that come after it. Its standard input is a [`Channel`].
 const SUPERVISED: &str = "--supervised";
 const RESUMED: &str = "--resumed";
 
-/// Daemons in a row that may die without having answered one request.
-const DEATHS_MAX: u32 = 5;
 /// How long threads of a daemon that died may be in the kernel.
 const PATIENCE: Timespec = Timespec {
     tv_sec: 10,
@@ -42,8 +43,12 @@ const PATIENCE: Timespec = Timespec {
 const PIDFD_THREAD: u32 = 0o200;
 /// Times that it is tried to start one.
 const SPAWNS_MAX: u32 = 30;
-/// Before another one is started after that.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long a daemon that is to go on with a mount may take before that is said, and before it is killed. The kernel waits meanwhile, and so does
+/// who uses the mount.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+const OPENING_MAX: Duration = Duration::from_secs(60);
+/// The same as a multiple of what one took before: some devices are slow.
+const OPENINGS_MAX: u32 = 20;
 
 /// A supervisor to be.
 pub struct Supervisor {
@@ -164,8 +169,8 @@ impl Drop for Mounted {
 /// How a daemon ended, and what it said before.
 struct Ended {
     status: ExitStatus,
-    /// It answered the kernel.
-    has_served: bool,
+    /// How long it answered the kernel.
+    served: Option<Duration>,
     /// By which program it is to be followed.
     replaced_by: Option<PathBuf>,
 }
@@ -176,7 +181,19 @@ struct Watch {
     signals: UnixStream,
     /// The daemon was told to end.
     is_stopping: bool,
+    /// The connection was ended.
+    is_given_up: bool,
+    /// What the slowest daemon took until it answered.
+    opening: Duration,
     mounted: Option<Mounted>,
+}
+
+/// What is done about a daemon that does not get on.
+#[derive(Clone, Copy)]
+enum Impatience {
+    Say,
+    Kill,
+    GiveUp,
 }
 
 impl Supervisor {
@@ -198,24 +215,31 @@ impl Supervisor {
         let mut program = Program::own()?;
         // That is to take the place of the program.
         let mut candidate: Option<Program> = None;
+        // What the program took the place of, and is better than none.
+        let mut proven_before = None;
         let mut note = None;
-        let mut deaths = 0;
+        let mut deaths = Deaths::default();
         loop {
             let answered = watch.answered();
-            let running = candidate.as_ref().unwrap_or(&program);
-            let ended = self.one_daemon(&mut watch, running, note.take())?;
+            let (running, is_new) = match &candidate {
+                Some(candidate) => (candidate, true),
+                None => (&program, false),
+            };
+            let ended = self.one_daemon(&mut watch, (running, is_new), note.take())?;
             if watch.mounted.is_none() {
                 return Ok(code_of(ended.status).unwrap_or(MOUNT_FAILED));
             }
-            if ended.has_served
+            if let Some(served) = ended.served
+                && served >= PROVEN
                 && let Some(proven) = candidate.take()
             {
-                program = proven;
+                proven_before = Some(std::mem::replace(&mut program, proven));
             }
             match code_of(ended.status) {
                 // Whoever has served and ends by itself has ended the mount.
-                Some(code) if ended.has_served => return Ok(code),
-                _ if ended.has_served && watch.is_stopping => {
+                Some(code) if ended.served.is_some() => return Ok(code),
+                _ if watch.is_given_up => return Ok(FAILED),
+                _ if ended.served.is_some() && watch.is_stopping => {
                     error!("the daemon died before it had unmounted: {}", ended.status);
                     return Ok(FAILED);
                 }
@@ -239,20 +263,23 @@ impl Supervisor {
                 }
                 continue;
             }
-            warn!("the daemon died ({}); another one goes on", ended.status);
-            deaths = if watch.answered() == answered {
-                deaths + 1
-            } else {
-                0
-            };
-            if deaths >= DEATHS_MAX {
-                error!(
-                    "{deaths} daemons died in a row and answered nothing: the mount is given up"
-                );
-                return Ok(FAILED);
-            }
-            if deaths > 0 {
-                thread::sleep(PAUSE);
+            let has_answered = watch.answered() != answered;
+            match deaths.another(ended.status, has_answered, Instant::now()) {
+                Verdict::Another(pause) => {
+                    warn!("the daemon died ({}); another one goes on", ended.status);
+                    thread::sleep(pause);
+                }
+                Verdict::GiveUp(why) => match proven_before.take() {
+                    Some(before) => {
+                        error!("{why}; {} goes on", before.path.display());
+                        program = before;
+                        deaths = Deaths::default();
+                    }
+                    None => {
+                        error!("{why}: the mount is given up");
+                        return Ok(FAILED);
+                    }
+                },
             }
         }
     }
@@ -261,7 +288,7 @@ impl Supervisor {
     fn one_daemon(
         &self,
         watch: &mut Watch,
-        program: &Program,
+        (program, is_new): (&Program, bool),
         note: Option<String>,
     ) -> Result<Ended> {
         let failed = |error: std::io::Error| {
@@ -292,7 +319,12 @@ impl Supervisor {
         if let Some(mounted) = &watch.mounted {
             let (kept, descriptors) = pack(&mounted.handover);
             // One that is gone already is waited for below.
-            let _ = channel.send(&Message::Resume { kept, note }, &descriptors);
+            let resume = Message::Resume {
+                kept,
+                note,
+                program: is_new.then(|| program.path.clone()),
+            };
+            let _ = channel.send(&resume, &descriptors);
         } else {
             // The daemon has it too; whoever asked for the mount reads to its end.
             leave_standard_output()?;
@@ -312,6 +344,8 @@ impl Watch {
         Ok(Watch {
             signals,
             is_stopping: false,
+            is_given_up: false,
+            opening: Duration::ZERO,
             mounted: None,
         })
     }
@@ -330,16 +364,30 @@ impl Watch {
         let pid = pid.context("the daemon's process")?;
         let first_thread = PidfdFlags::from_bits_retain(PIDFD_THREAD);
         let first_thread = pidfd_open(pid, first_thread).context("the daemon's process")?;
-        let (mut has_served, mut replaced_by, mut listens) = (false, None, true);
+        let (mut replaced_by, mut listens) = (None, true);
+        let (begun, mut served) = (Instant::now(), None);
+        let mut impatience = self.mounted.is_some().then_some(Impatience::Say);
         loop {
+            let has_served = served.is_some();
+            let timeout = match impatience {
+                Some(next) if !has_served => {
+                    let left = self.patience(next).saturating_sub(begun.elapsed());
+                    if left.is_zero() {
+                        impatience = self.lose_patience(next, pid);
+                        continue;
+                    }
+                    Some(Timespec::try_from(left).context("a time")?)
+                }
+                _ => None,
+            };
             let idle = PollFlags::empty();
             let mut waited = [
                 PollFd::new(&first_thread, PollFlags::IN),
                 PollFd::new(&self.signals, PollFlags::IN),
                 PollFd::new(channel, if listens { PollFlags::IN } else { idle }),
             ];
-            match poll(&mut waited, None) {
-                Err(rustix::io::Errno::INTR) => continue,
+            match poll(&mut waited, timeout.as_ref()) {
+                Err(rustix::io::Errno::INTR) | Ok(0) => continue,
                 polled => polled.context("waiting for the daemon")?,
             };
             let [has_ended, has_signal, has_message] = waited.map(|fd| !fd.revents().is_empty());
@@ -359,12 +407,16 @@ impl Watch {
                         if matches!(said, Said::Serves) && !has_served && is_in_background {
                             leave_standard_error()?;
                         }
-                        has_served |= matches!(said, Said::Serves);
+                        if matches!(said, Said::Serves) && !has_served {
+                            served = Some(Instant::now());
+                            self.opening = self.opening.max(begun.elapsed());
+                        }
                         if matches!(said, Said::Serves) && self.is_stopping {
                             let _ = kill_process(pid, Signal::TERM);
                         }
                         if let Said::Replace(program) = said {
-                            replaced_by = Some(program);
+                            // A second one is asked for again, of the daemon that comes.
+                            replaced_by.get_or_insert(program);
                             let _ = kill_process(pid, Signal::KILL);
                         }
                     }
@@ -381,7 +433,7 @@ impl Watch {
                 let status = daemon.wait().context("waiting for the daemon")?;
                 return Ok(Ended {
                     status,
-                    has_served,
+                    served: served.map(|since| since.elapsed()),
                     replaced_by,
                 });
             }
@@ -397,12 +449,52 @@ impl Watch {
             match poll(&mut waited, Some(&PATIENCE)) {
                 Err(rustix::io::Errno::INTR) => {}
                 Ok(0) => {
-                    if let Some(mounted) = &mut self.mounted {
-                        error!("the daemon that died waits in the kernel: the mount is given up");
-                        mounted.abort();
-                    }
+                    self.give_up("the daemon that died waits in the kernel");
                 }
                 gone => return gone.map(drop).context("waiting for the daemon"),
+            }
+        }
+    }
+
+    fn give_up(&mut self, why: &str) {
+        if let Some(mounted) = &mut self.mounted
+            && !self.is_given_up
+        {
+            error!("{why}: the mount is given up");
+            mounted.abort();
+            self.is_given_up = true;
+        }
+    }
+
+    /// How long after its start a daemon that does not answer yet is waited for.
+    fn patience(&self, next: Impatience) -> Duration {
+        let most = OPENING_MAX.max(self.opening * OPENINGS_MAX);
+        match next {
+            Impatience::Say => SILENCE_MAX,
+            Impatience::Kill => most,
+            Impatience::GiveUp => most + SILENCE_MAX,
+        }
+    }
+
+    /// What comes next.
+    fn lose_patience(&mut self, next: Impatience, daemon: Pid) -> Option<Impatience> {
+        let (waited, most) = (self.patience(next), self.patience(Impatience::Kill));
+        let (waited, most) = (waited.as_secs(), most.as_secs());
+        match next {
+            Impatience::Say => {
+                warn!(
+                    "the daemon does not answer after {waited} s, and programs wait for it; it is killed after {most} s"
+                );
+                Some(Impatience::Kill)
+            }
+            Impatience::Kill => {
+                error!("the daemon does not answer after {waited} s and is killed");
+                let _ = kill_process(daemon, Signal::KILL);
+                Some(Impatience::GiveUp)
+            }
+            Impatience::GiveUp => {
+                self.give_up("the daemon that was killed does not end");
+                None
             }
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -30,6 +30,15 @@ pub fn can_resume(version: Option<&OsStr>) -> bool {
 
 /// What the kernel calls any FUSE filesystem.
 const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
+
+/// How long a new daemon has to serve before it is said to go on; one that dies sooner is followed by the program before it.
+pub const PROVEN: Duration = Duration::from_secs(1);
+
+/// By how much the supervisor may count from later on.
+const MARGIN: Duration = Duration::from_millis(200);
+
+/// As long as a new daemon may be about to answer that it goes on.
+const YOUNG: Duration = Duration::from_secs(10);
 
 /// How long a daemon waits to be killed by its supervisor.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -102,21 +111,38 @@ pub struct Successor {
     channel: Arc<Channel>,
     /// Why this daemon is not the one that was asked for.
     note: Option<String>,
+    /// The program that was asked for, if this daemon is the first of it.
+    program: Option<PathBuf>,
+    since: Instant,
 }
 
 impl Successor {
     /// Through the supervisor.
-    pub fn new(channel: Arc<Channel>, note: Option<String>) -> Successor {
-        Successor { channel, note }
+    pub fn new(channel: Arc<Channel>, note: Option<String>, program: Option<PathBuf>) -> Successor {
+        Successor {
+            channel,
+            note,
+            program,
+            since: Instant::now(),
+        }
     }
 
-    /// Has `program` take over. It gives the answer: the kernel asks again who did not answer. Where the question is sent again, this is that one.
+    /// Has `program` take over. It gives the answer: the kernel asks again who did not answer. A question that is sent again may be for this one;
+    /// or the daemon that it was for died of something else, or by another question.
     pub fn take_over(&self, vfs: &Vfs, program: &Path, asked: Asked) -> Result<Vec<u8>, String> {
         if asked.resent {
-            return match &self.note {
-                Some(note) => Err(note.clone()),
-                None => encode(&Upgraded::own()),
-            };
+            if let Some(note) = &self.note {
+                return Err(note.clone());
+            }
+            if self.program.as_deref() == Some(program) {
+                // Were it to die meanwhile, the next one would be asked.
+                thread::sleep(PROVEN + MARGIN);
+                return encode(&Upgraded::own());
+            }
+        }
+        if self.program.is_some() && self.since.elapsed() < YOUNG {
+            // Whoever asked for this one has an answer by then.
+            thread::sleep(2 * (PROVEN + MARGIN));
         }
         check_asker(asked.pid)?;
         check_file(program)?;

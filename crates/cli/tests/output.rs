@@ -29,10 +29,9 @@ const UUID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
 /// Each command with arguments that make it say something where nothing is mounted. Those that need a mount say
 /// their help here, and the rest in tests/mount.
 fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
-    let simulate = ["simulate", "uniform", "--zones", "64", "--zone-size", "1M"];
-    let short = ["--warm-up", "0", "--volumes", "0.05"];
-    let simulate = [simulate.as_slice(), &short].concat();
-    let upgrade = vec!["upgrade-daemon", "--help"];
+    let simulate = "simulate uniform --zones 64 --zone-size 1M --warm-up 0 --volumes 0.05";
+    let simulate: Vec<&str> = simulate.split(' ').collect();
+    let help = |command| vec![(Tells, vec![command, "--help"])];
     BTreeMap::from([
         (
             "mkfs",
@@ -42,9 +41,9 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
                 (Tells, vec!["mkfs", "new", "--size", "32M", "--dry-run"]),
             ],
         ),
-        ("mount", vec![(Tells, vec!["mount", "--help"])]),
-        ("umount", vec![(Tells, vec!["umount", "--help"])]),
-        ("upgrade-daemon", vec![(Tells, upgrade)]),
+        ("mount", help("mount")),
+        ("umount", help("umount")),
+        ("upgrade-daemon", help("upgrade-daemon")),
         (
             "fsck",
             vec![
@@ -104,8 +103,8 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
         ("trace", vec![(Tells, vec!["trace", "--help"])]),
         ("sync", vec![(Tells, vec!["sync", "--help"])]),
         ("trim", vec![(Tells, vec!["trim", "--help"])]),
-        ("freeze", vec![(Tells, vec!["freeze", "--help"])]),
-        ("thaw", vec![(Tells, vec!["thaw", "--help"])]),
+        ("freeze", help("freeze")),
+        ("thaw", help("thaw")),
         (
             "dump",
             [

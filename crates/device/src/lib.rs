@@ -40,7 +40,7 @@ pub use geometry::{Geometry, MetadataZones, Stripes, ZoneInfo, ZoneKind, ZoneSta
 pub use grow::Sizes;
 pub use image::ImageDevice;
 pub use joined::Joined;
-pub use lock::Hold;
+pub use lock::{Hold, Locks};
 pub use mapped::MappedFile;
 pub use nvme::NvmeDevice;
 pub use options::{CreateOptions, OpenOptions};

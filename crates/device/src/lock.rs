@@ -2,13 +2,16 @@
 
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
+use crate::options::OpenOptions;
 use crate::{DeviceError, Result};
 
 /// How often a lock that another process holds is tried.
@@ -46,6 +49,15 @@ impl Hold {
         })
     }
 
+    /// Goes on with `locks` too.
+    ///
+    /// # Errors
+    /// The system gives no descriptor.
+    pub fn kept_in(&self, locks: &Locks) -> io::Result<()> {
+        locks.lock().push(self.file.try_clone()?);
+        Ok(())
+    }
+
     /// The error of who finds that something else holds the device.
     #[must_use]
     pub fn busy(&self) -> DeviceError {
@@ -56,33 +68,92 @@ impl Hold {
     }
 }
 
+/// Locks that outlive the process that took them, for one that opens the same devices after it: a third one has their descriptors meanwhile, so
+/// that nobody else opens them in between.
+#[derive(Debug, Default)]
+pub struct Locks {
+    files: Mutex<Vec<File>>,
+    /// They are of a process before this one, which takes none.
+    taken_before: bool,
+}
+
+impl Locks {
+    /// Those of a process before this one.
+    #[must_use]
+    pub fn taken_before(descriptors: Vec<OwnedFd>) -> Locks {
+        Locks {
+            files: Mutex::new(descriptors.into_iter().map(File::from).collect()),
+            taken_before: true,
+        }
+    }
+
+    /// Their descriptors.
+    ///
+    /// # Errors
+    /// The system gives none.
+    pub fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
+        let files = self.lock();
+        let cloned = files.iter().map(|file| Ok(file.try_clone()?.into()));
+        cloned.collect()
+    }
+
+    /// Lets go of them, whoever has descriptors of them. The devices are closed.
+    pub fn release(&self) {
+        for file in self.lock().drain(..) {
+            // Gone with the last descriptor otherwise.
+            let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<File>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something that was opened is what was locked before.
+    fn check(&self, path: &Path, file: &File) -> Result<()> {
+        let found = file.metadata().map_err(|error| explain(path, &error))?;
+        let is_same = |locked: Metadata| match found.file_type().is_block_device() {
+            true => locked.file_type().is_block_device() && locked.rdev() == found.rdev(),
+            false => (locked.dev(), locked.ino()) == (found.dev(), found.ino()),
+        };
+        let files = self.lock();
+        let mut locked = files.iter().filter_map(|file| file.metadata().ok());
+        match locked.any(is_same) {
+            true => Ok(()),
+            false => Err(open_error(
+                path,
+                "is not what was mounted: something else has its name by now",
+            )),
+        }
+    }
+}
+
 /// Opens the file and locks it: exclusively for writing, shared for reading. While another process
 /// is in the way, tries again until `wait` has passed.
 ///
 /// The lock is flock's: it belongs to the open file, so a daemon that forks keeps it, and it goes
 /// with the last descriptor however the process ends. A block device is moreover opened
 /// exclusively for writing, which the kernel refuses while it is mounted or part of another.
-/// `held`: the caller has a [`Hold`] of it. `direct`: reads and writes pass the page cache by.
-pub(crate) fn open_locked(
-    path: &Path,
-    write: bool,
-    direct: bool,
-    held: bool,
-    wait: Duration,
-) -> Result<Opened> {
+/// `direct`: reads and writes pass the page cache by. `options` say, too, whether it is locked already.
+pub(crate) fn open_locked(path: &Path, direct: bool, options: &OpenOptions) -> Result<Opened> {
     let metadata = check_kind(path)?;
     let is_block_device = metadata.file_type().is_block_device();
-    let mut patience = Patience::new(wait);
-    let mut options = fs::OpenOptions::new();
+    let write = !options.read_only;
+    let was_locked = options
+        .locks
+        .as_ref()
+        .is_some_and(|locks| locks.taken_before);
+    let mut patience = Patience::new(options.wait_for_lock);
+    let mut how = fs::OpenOptions::new();
     let mut flags = OFlags::empty();
-    flags.set(OFlags::EXCL, write && is_block_device && !held);
+    let exclusively = write && is_block_device && !options.held && !was_locked;
+    flags.set(OFlags::EXCL, exclusively);
     flags.set(OFlags::DIRECT, direct);
-    options
-        .read(true)
+    how.read(true)
         .write(write)
         .custom_flags(flags.bits() as i32);
     let file = loop {
-        match options.open(path) {
+        match how.open(path) {
             Ok(file) => break file,
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
                 if !patience.wait() {
@@ -92,8 +163,8 @@ pub(crate) fn open_locked(
             Err(error) => return Err(explain(path, &error)),
         }
     };
-    if !held {
-        flock(path, &file, write, patience, &metadata)?;
+    if !options.held {
+        flock_by(options, path, &file, patience, &metadata)?;
     }
     Ok(Opened {
         file,
@@ -127,9 +198,36 @@ pub(crate) fn lock_new(path: &Path, file: File, wait: Duration) -> Result<Opened
 }
 
 /// Locks a file or directory that is open: as [`open_locked`] does.
-pub(crate) fn lock_file(path: &Path, file: &File, write: bool, wait: Duration) -> Result<()> {
+pub(crate) fn lock_opened(path: &Path, file: &File, options: &OpenOptions) -> Result<()> {
+    let metadata = file.metadata().map_err(|error| explain(path, &error))?;
+    let patience = Patience::new(options.wait_for_lock);
+    flock_by(options, path, file, patience, &metadata)
+}
+
+fn lock_file(path: &Path, file: &File, write: bool, wait: Duration) -> Result<()> {
     let metadata = file.metadata().map_err(|error| explain(path, &error))?;
     flock(path, file, write, Patience::new(wait), &metadata)
+}
+
+/// With locks that outlive this process, takes one for them, or finds it among them.
+fn flock_by(
+    options: &OpenOptions,
+    path: &Path,
+    file: &File,
+    patience: Patience,
+    metadata: &Metadata,
+) -> Result<()> {
+    let lock = || flock(path, file, !options.read_only, patience, metadata);
+    match &options.locks {
+        None => lock(),
+        Some(locks) if locks.taken_before => locks.check(path, file),
+        Some(locks) => {
+            lock()?;
+            let kept = file.try_clone().map_err(|error| explain(path, &error))?;
+            locks.lock().push(kept);
+            Ok(())
+        }
+    }
 }
 
 fn flock(
@@ -271,5 +369,62 @@ pub(crate) fn open_error(path: &Path, message: &str) -> DeviceError {
     DeviceError::Open {
         path: path.display().to_string(),
         message: message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A process that was killed had the only lock: another one could open, and repair, the device before the next one did.
+    #[test]
+    fn locks_that_are_kept_outlive_who_took_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, other] = ["one", "two"].map(|name| dir.path().join(name));
+        fs::write(&path, "").unwrap();
+        fs::write(&other, "").unwrap();
+        let now = OpenOptions {
+            wait_for_lock: Duration::ZERO,
+            ..OpenOptions::default()
+        };
+        let by = |locks: &Arc<Locks>| OpenOptions {
+            locks: Some(Arc::clone(locks)),
+            ..now.clone()
+        };
+        let first = Arc::new(Locks::default());
+        let opened = open_locked(&path, false, &by(&first)).unwrap();
+        let kept = first.descriptors().unwrap();
+        assert_eq!(kept.len(), 1);
+        drop((opened, first));
+        let is_busy = || {
+            matches!(
+                open_locked(&path, false, &now),
+                Err(DeviceError::Busy { .. })
+            )
+        };
+        assert!(is_busy());
+        let next = Arc::new(Locks::taken_before(kept));
+        let opened = open_locked(&path, false, &by(&next)).unwrap();
+        assert!(matches!(
+            open_locked(&other, false, &by(&next)),
+            Err(DeviceError::Open { .. })
+        ));
+        // Another file has the name.
+        fs::rename(&path, dir.path().join("three")).unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert!(matches!(
+            open_locked(&path, false, &by(&next)),
+            Err(DeviceError::Open { .. })
+        ));
+        fs::rename(dir.path().join("three"), &path).unwrap();
+        assert!(is_busy());
+        let kept = next.descriptors().unwrap();
+        drop(opened);
+        next.release();
+        // Though a third process has them still.
+        assert!(!is_busy());
+        drop(kept);
     }
 }

@@ -1,8 +1,9 @@
 //! How to open and to make a device, whatever its kind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Stripes;
+use crate::{Locks, Stripes};
 
 /// Long enough for a process that is ending, or a child between fork and exec.
 const WAIT_FOR_LOCK_DEFAULT: Duration = Duration::from_secs(2);
@@ -20,6 +21,8 @@ pub struct OpenOptions {
     /// An image or a zoned block device is locked already, by a [`crate::Hold`] of the caller that outlives the
     /// device, and a mount keeps others off: a block device is not opened exclusively.
     pub held: bool,
+    /// Where its locks are kept for a process that comes after this one, or were by one before.
+    pub locks: Option<Arc<Locks>>,
     /// Of an image: look for it everywhere where it is not found, and take no write pointer for granted. Zones
     /// with something beyond it count as full.
     pub search: bool,
@@ -33,6 +36,7 @@ impl Default for OpenOptions {
             wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
             whatever_it_holds: false,
             held: false,
+            locks: None,
             search: false,
         }
     }

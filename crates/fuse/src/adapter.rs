@@ -217,7 +217,10 @@ impl Serve for Adapter {
             Ok(under_way) => under_way,
             Err(outcome) => return outcome,
         };
-        let before = self.door.position();
+        let before = match call.header.opcode {
+            opcode::SETATTR | opcode::SETXATTR | opcode::REMOVEXATTR => self.door.position(),
+            _ => None,
+        };
         let answer = match self.carry_out(call, transport) {
             Outcome::Now(answer) => answer,
             outcome => return outcome,

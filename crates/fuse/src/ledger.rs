@@ -7,21 +7,23 @@
 //! Everything else that a daemon has answered is on the device by then (`adapter::keeping`), so that both together are all that it
 //! had promised. A daemon that dies while it notes something had not answered yet: the kernel sends that request again.
 
+mod exchanges;
 mod files;
 mod region;
+mod replay;
 mod writes;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use persimmon_sync::{Mutex, MutexGuard};
 use rustix::fs::MemfdFlags;
 
 pub use files::OpenFile;
 pub use writes::{Position, Recorded, Written};
 
+use exchanges::Exchanges;
 use region::Region;
 use writes::Writes;
 
@@ -29,26 +31,42 @@ use writes::Writes;
 const MAGIC: u64 = 0x7065_7273_6c65_6400 | VERSION as u64;
 
 /// The version of a ledger, and of all else that is handed on: another program may come after this one.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 const AT_MAGIC: usize = 0;
 const AT_ANSWERED: usize = 8;
-const AT_EXCHANGE: usize = 16;
-const AT_HIGHEST_FILE: usize = 32;
+const AT_HIGHEST_PLACE: usize = 16;
+const AT_NEWEST_HANDLE: usize = 24;
+const AT_UUID: usize = 32;
 const AT_WRITES: usize = 64;
-const AT_FILES: usize = 4096;
+const AT_EXCHANGES: usize = 4096;
+const AT_FILES: usize = AT_EXCHANGES + exchanges::BYTES;
 const AT_HALVES: usize = AT_FILES + files::BYTES;
 const BYTES: usize = AT_HALVES + 2 * writes::HALF_BYTES;
 
 /// Where in a ledger requests that were answered are counted: so a supervisor sees that a daemon gets on.
 pub const ANSWERED_AT: u64 = AT_ANSWERED as u64;
 
+fn words_of(uuid: [u8; 16]) -> [u64; 2] {
+    let (low, high) = (
+        u128::from_le_bytes(uuid) as u64,
+        (u128::from_le_bytes(uuid) >> 64) as u64,
+    );
+    [low, high]
+}
+
+impl Region {
+    fn uuid(&self) -> [&AtomicU64; 2] {
+        [0, region::WORD].map(|at| self.word(AT_UUID + at))
+    }
+}
+
 /// The ledger of a mount.
 pub struct Ledger {
     memory: OwnedFd,
     region: Region,
     writes: Writes,
-    exchange: Mutex<()>,
+    exchanges: Exchanges,
 }
 
 /// No room was made: the volume takes no more.
@@ -57,23 +75,26 @@ pub struct Ledger {
 pub struct NoRoom;
 
 impl Ledger {
-    /// An empty one.
+    /// An empty one of a volume, by its UUID.
     ///
     /// # Errors
     /// The system gives no memory.
-    pub fn new() -> io::Result<Arc<Ledger>> {
+    pub fn new(volume: [u8; 16]) -> io::Result<Arc<Ledger>> {
         let memory = rustix::fs::memfd_create("persimmon-ledger", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&memory, BYTES as u64)?;
         let ledger = Ledger::map(memory)?;
+        for (at, word) in ledger.region.uuid().into_iter().zip(words_of(volume)) {
+            at.store(word, Ordering::Relaxed);
+        }
         ledger.region.word(AT_MAGIC).store(MAGIC, Ordering::Release);
         Ok(Arc::new(ledger))
     }
 
-    /// That of a daemon before this one.
+    /// That of a daemon before this one, which had the volume with this UUID.
     ///
     /// # Errors
-    /// It is none that this program knows.
-    pub fn open(memory: OwnedFd) -> io::Result<Arc<Ledger>> {
+    /// It is none that this program knows; or it had another volume.
+    pub fn open(memory: OwnedFd, volume: [u8; 16]) -> io::Result<Arc<Ledger>> {
         let unknown = || io::Error::other("the daemon before kept its ledger in another way");
         if rustix::fs::fstat(&memory)?.st_size != BYTES as i64 {
             return Err(unknown());
@@ -81,6 +102,12 @@ impl Ledger {
         let ledger = Ledger::map(memory)?;
         if ledger.region.word(AT_MAGIC).load(Ordering::Acquire) != MAGIC {
             return Err(unknown());
+        }
+        let own = ledger.region.uuid().map(|at| at.load(Ordering::Relaxed));
+        if own != words_of(volume) {
+            return Err(io::Error::other(
+                "the device has another volume than the one that was mounted",
+            ));
         }
         Ok(Arc::new(ledger))
     }
@@ -92,7 +119,7 @@ impl Ledger {
             memory,
             region,
             writes,
-            exchange: Mutex::default(),
+            exchanges: Exchanges::default(),
         })
     }
 
@@ -108,21 +135,5 @@ impl Ledger {
     pub fn answered(&self) {
         let count = self.region.word(AT_ANSWERED);
         count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Two names are exchanged by a request, the first of which is that of inode `first`: doing it twice would undo it. True if it was done
-    /// already, by a daemon before this one. To be kept until it is done.
-    pub fn exchanging(&self, request: u64, first: u64, resent: bool) -> (bool, MutexGuard<'_, ()>) {
-        let guard = self.exchange.lock();
-        let [noted_request, noted_first] = [0, 8].map(|at| self.region.word(AT_EXCHANGE + at));
-        let is_noted = noted_request.load(Ordering::Acquire) == request;
-        if resent && is_noted {
-            let done = noted_first.load(Ordering::Acquire) != first;
-            return (done, guard);
-        }
-        noted_request.store(0, Ordering::Release);
-        noted_first.store(first, Ordering::Release);
-        noted_request.store(request, Ordering::Release);
-        (false, guard)
     }
 }

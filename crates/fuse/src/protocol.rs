@@ -89,7 +89,7 @@ pub struct Errno(pub i32);
 pub const MALFORMED: Errno = Errno(libc::EINVAL);
 
 /// Is set in the number of a request that the kernel sends again.
-const RESENT: u64 = 1 << 63;
+pub const RESENT: u64 = 1 << 63;
 
 /// Who asks for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use persimmon_vfs::{Ino, Timestamp, Vfs};
+use persimmon_vfs::{Ino, Vfs};
 use tracing::{debug, info};
 
 use crate::adapter::{Adapter, reopen_flags};
 use crate::answer::Door;
 use crate::capabilities::Agreed;
 use crate::latency::Latencies;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, OpenFile};
 use crate::live::Live;
 use crate::options::MountOptions;
 use crate::session::{Hears, Mount, MountError, Place};
@@ -50,6 +50,8 @@ pub struct Handover {
     pub writes_back: Option<OwnedFd>,
     /// The file that aborts the connection when it is written to. Not every user has one.
     pub abort: Option<OwnedFd>,
+    /// Those of the device's locks: nobody else opens it while there is no daemon.
+    pub locks: Vec<OwnedFd>,
     /// What is known.
     pub facts: Facts,
 }
@@ -74,6 +76,7 @@ impl Handover {
             asks: asks.try_clone()?,
             writes_back: Some(writes_back.into()),
             abort: None,
+            locks: Vec::new(),
             facts: Facts {
                 setxattr_ext: agreed.setxattr_ext,
                 ..Facts::default()
@@ -99,7 +102,8 @@ pub(crate) fn keep_room(door: &Door) -> io::Result<()> {
         return Ok(());
     };
     let door = door.clone();
-    let sync = move || door.run("sync", Vfs::sync).is_ok();
+    // No flush: it is for who comes after this process, not after the power.
+    let sync = move || door.run("record", Vfs::record_all).is_ok();
     let thread = thread::Builder::new().name("ledger".into());
     thread.spawn(move || ledger.serve(sync)).map(drop)
 }
@@ -113,11 +117,10 @@ fn refused(dir: PathBuf, error: impl Into<io::Error>) -> MountError {
 }
 
 /// Goes on with a mount that a daemon has left: `vfs` was just recovered, and nobody uses it. `orphans` are its inodes without a name,
-/// none of which was freed. `set_time` has its clock stand at a time, or go on.
+/// none of which was freed.
 ///
 /// # Errors
 /// What was handed over is of another program; or the volume does not take what was written to it. Another may try again.
-#[allow(clippy::too_many_arguments)]
 pub fn resume(
     vfs: Arc<Vfs>,
     live: Arc<dyn Live>,
@@ -126,26 +129,16 @@ pub fn resume(
     orphans: Vec<Ino>,
     dir: PathBuf,
     options: &MountOptions,
-    set_time: &dyn Fn(Option<Timestamp>),
 ) -> Result<Mount, MountError> {
     let failed = |error: io::Error| refused(dir.clone(), error);
     let facts = handover.facts;
-    let ledger = Ledger::open(handover.ledger).map_err(failed)?;
+    let volume = vfs.volume().identity().uuid;
+    let ledger = Ledger::open(handover.ledger, volume).map_err(failed)?;
     vfs.adopt(&orphans);
-    let mut files = ledger.files();
-    let open: Vec<_> = { files.iter() }
-        .map(|file| (file.handle, file.ino, reopen_flags(file)))
-        .collect();
-    let gone = vfs.reopen(&open);
-    // Made and opened by a request that was not answered, whose record the device did not get: it is sent again.
-    for file in files.extract_if(.., |file| gone.contains(&file.ino)) {
-        debug!("{} was opened, and nobody heard of it", file.ino);
-        ledger.released(file.handle);
-    }
+    let files = reopen(&vfs, &ledger);
     if !options.read_only {
-        let replayed = ledger.replay(&vfs, &|time| set_time(Some(time)));
-        set_time(None);
-        let replayed = replayed.and_then(|replayed| vfs.sync().map(|()| replayed));
+        let replayed = ledger.replay(&vfs);
+        let replayed = replayed.and_then(|replayed| vfs.record_all().map(|()| replayed));
         let replayed = replayed.map_err(|error| failed(io::Error::other(error)))?;
         ledger.forget_writes();
         info!(
@@ -210,6 +203,21 @@ pub fn resume(
         ledger,
         freezer,
     ))
+}
+
+/// Opens again what was open, before anybody opens a file.
+pub(crate) fn reopen(vfs: &Vfs, ledger: &Ledger) -> Vec<OpenFile> {
+    let mut files = ledger.files();
+    let open: Vec<_> = { files.iter() }
+        .map(|file| (file.handle, file.ino, reopen_flags(file)))
+        .collect();
+    let gone = vfs.reopen(&open, ledger.newest_handle());
+    // Made and opened by a request that was not answered, whose record the device did not get: it is sent again.
+    for file in files.extract_if(.., |file| gone.contains(&file.ino)) {
+        debug!("{} was opened, and nobody heard of it", file.ino);
+        ledger.released(file.handle);
+    }
+    files
 }
 
 /// Frees what has no name and is not open, unless the kernel refers to it: the daemon before may have heard that it does not any more. On a thread

@@ -175,7 +175,10 @@ pub fn mount(
     let panicked = Arc::new(AtomicBool::new(false));
     let (sender, events) = sync_channel(4);
     let ledger = match options.supervise {
-        true => Some(Ledger::new().map_err(MountError::Thread)?),
+        true => {
+            let volume = vfs.volume().identity().uuid;
+            Some(Ledger::new(volume).map_err(MountError::Thread)?)
+        }
         false => None,
     };
     let door = Door {

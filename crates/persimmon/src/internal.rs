@@ -6,7 +6,7 @@
 pub mod device {
     pub use persimmon_device::image::{self, ImageDevice};
     pub use persimmon_device::{BLOCK_SIZE, DeviceError, Geometry, Stripes, ZonedDevice};
-    pub use persimmon_device::{CreateOptions, Drive, Hold, OpenOptions};
+    pub use persimmon_device::{CreateOptions, Drive, Hold, Locks, OpenOptions};
     pub use persimmon_device::{drive, label, nvme, pair, zbd, zonefs};
 }
 

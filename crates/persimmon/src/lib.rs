@@ -106,7 +106,7 @@ pub mod device {
         ZoneKind, ZoneState, ZonedDevice,
     };
     pub use persimmon_device::{Block, Buffer, BufferMut, Command, Completer, Completion, Pending};
-    pub use persimmon_device::{CreateOptions, Drive, Hold, OpenOptions, PairError};
+    pub use persimmon_device::{CreateOptions, Drive, Hold, Locks, OpenOptions, PairError};
 }
 
 /// The operations by inode number, without paths: what [`Filesystem::vfs`] has.

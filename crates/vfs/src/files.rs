@@ -12,7 +12,8 @@ use crate::handles::Open;
 use crate::nodes::Node;
 use crate::protection::{check_allocate, check_copied_into};
 use crate::{
-    Allocate, Author, Error, FILE_SIZE_MAX, Handle, Ino, Result, SeekTo, Vfs, WriteFlags, Written,
+    Allocate, Author, Error, FILE_SIZE_MAX, Handle, Ino, Result, SeekTo, Timestamp, Vfs,
+    WriteFlags, Written,
 };
 
 /// Bytes one call of `copy_file_range` copies at most, so that no request takes long.
@@ -100,14 +101,15 @@ impl Vfs {
         self.put(ino, handle, offset, data, how)
     }
 
-    /// Writes at `offset` what was written before and may be lost: neither limits nor flags that the file got since keep it from that. Of an
-    /// author it takes setuid, setgid and capabilities as [`Vfs::write`] does. Tells how many bytes.
+    /// Writes at `offset` what was written before, at that time, and may be lost: neither limits nor flags that the file got since keep it from
+    /// that. Of an author it takes setuid, setgid and capabilities as [`Vfs::write`] does, also where nothing is to be written. Tells how
+    /// many bytes.
     pub fn write_again(
         &self,
         ino: Ino,
         offset: u64,
         data: &[u8],
-        author: Option<Author>,
+        (time, author): (Timestamp, Option<Author>),
     ) -> Result<usize> {
         self.changeable(ino)?;
         end_of(offset, data.len() as u64)?;
@@ -115,8 +117,11 @@ impl Vfs {
         if let Some(author) = author {
             self.clear_privileges(ino, None, author)?;
         }
-        let (now, hint) = (self.now(), self.hint(ino, None));
-        let written = self.volume.write_hinted(ino, offset, data, now, hint);
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let hint = self.hint(ino, None);
+        let written = self.volume.write_hinted(ino, offset, data, time, hint);
         self.watch(written)
     }
 
@@ -161,7 +166,8 @@ impl Vfs {
             data = data.get(..admission.len as usize).unwrap_or(data);
             _admitted = admission.admitted;
         }
-        let (now, hint) = (self.now(), self.hint(ino, open.as_deref()));
+        let now = flags.time.unwrap_or_else(|| self.now());
+        let hint = self.hint(ino, open.as_deref());
         let volume = &self.volume;
         let here = |len| (offset, len);
         let written = match promised {

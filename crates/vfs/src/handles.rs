@@ -1,6 +1,6 @@
 //! Open files and directories.
 
-use persimmon_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use persimmon_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use persimmon_sync::{Arc, CachePadded, RwLock};
 
 use persimmon_format::SubvolumeId;
@@ -15,6 +15,8 @@ const SHARDS: usize = 32;
 /// What a handle stands for.
 #[derive(Debug)]
 pub(crate) struct Open {
+    /// Given when it enters the table.
+    handle: Handle,
     pub(crate) ino: Ino,
     pub(crate) node: Arc<Node>,
     pub(crate) flags: OpenFlags,
@@ -27,6 +29,7 @@ pub(crate) struct Open {
 impl Open {
     fn of_file(ino: Ino, node: Arc<Node>, flags: OpenFlags) -> Open {
         Open {
+            handle: Handle::NONE,
             ino,
             node,
             flags,
@@ -43,13 +46,35 @@ struct Shard {
     free: Vec<usize>,
 }
 
-/// The table of handles: number = slot * SHARDS + shard + 1.
+/// The table of handles. A handle is its place, slot * SHARDS + shard + 1, and above that how many were opened before: so no two are ever the
+/// same, and what comes late for one does nothing to another that has its place by then.
 #[derive(Debug)]
 pub(crate) struct Handles {
     shards: [CachePadded<RwLock<Shard>>; SHARDS],
     count: AtomicUsize,
-    next: AtomicUsize,
+    opened: AtomicU64,
     max: usize,
+}
+
+impl Handle {
+    /// Bits of the place. The others are of the count, which would take years to be full.
+    const PLACE_BITS: u32 = 26;
+
+    fn new(place: usize, opened: u64) -> Option<Handle> {
+        let place = u64::try_from(place).ok()?;
+        (place >> Handle::PLACE_BITS == 0).then_some(Handle(opened << Handle::PLACE_BITS | place))
+    }
+
+    /// Its place among all that are open. Another has it once this one is released; from 1 on.
+    #[must_use]
+    pub fn place(self) -> usize {
+        (self.0 & ((1 << Handle::PLACE_BITS) - 1)) as usize
+    }
+
+    /// How many were opened before it.
+    fn opened(self) -> u64 {
+        self.0 >> Handle::PLACE_BITS
+    }
 }
 
 impl Handles {
@@ -57,36 +82,39 @@ impl Handles {
         Handles {
             shards: std::array::from_fn(|_| CachePadded::default()),
             count: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
+            opened: AtomicU64::new(0),
             max,
         }
     }
 
-    fn insert(&self, open: Open) -> Result<Handle> {
+    fn insert(&self, mut open: Open) -> Result<Handle> {
         if self.count.fetch_add(1, Ordering::Relaxed) >= self.max {
             self.count.fetch_sub(1, Ordering::Relaxed);
             return Err(Error::TooManyOpen);
         }
-        let which = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let opened = self.opened.fetch_add(1, Ordering::Relaxed);
+        let which = (opened % SHARDS as u64) as usize;
         let lock = &self.shards[which];
         let mut shard = lock.write();
-        let open = Some(Arc::new(open));
         let slot = match shard.free.pop() {
-            Some(slot) => {
-                if let Some(place) = shard.slots.get_mut(slot) {
-                    *place = open;
-                }
-                slot
-            }
+            Some(slot) => slot,
             None => {
-                shard.slots.push(open);
+                shard.slots.push(None);
                 shard.slots.len() - 1
             }
         };
-        Ok(Handle((slot * SHARDS + which + 1) as u64))
+        let handle = Handle::new(slot * SHARDS + which + 1, opened);
+        let (Some(handle), Some(place)) = (handle, shard.slots.get_mut(slot)) else {
+            shard.free.push(slot);
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::TooManyOpen);
+        };
+        open.handle = handle;
+        *place = Some(Arc::new(open));
+        Ok(handle)
     }
 
-    /// One that had this number in the process before. [`Handles::list_free`] has to follow.
+    /// One that was opened in the process before. [`Handles::go_on_after`] has to follow.
     pub(crate) fn insert_at(
         &self,
         handle: Handle,
@@ -106,30 +134,39 @@ impl Handles {
         if place.is_some() {
             return Err(Error::BadHandle);
         }
-        *place = Some(Arc::new(Open::of_file(ino, node, flags)));
+        *place = Some(Arc::new(Open {
+            handle,
+            ..Open::of_file(ino, node, flags)
+        }));
         self.count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Finds the slots between those that were taken by number.
-    pub(crate) fn list_free(&self) {
+    /// Finds the slots between those that were taken by number, and gives no handle again of those that the process before gave, of which
+    /// `newest` is the last.
+    pub(crate) fn go_on_after(&self, newest: Handle) {
+        let mut opened = newest.opened() + 1;
         for shard in &self.shards {
             let mut shard = shard.write();
             let slots = shard.slots.iter().enumerate();
             let free = slots.filter(|(_, open)| open.is_none());
             shard.free = free.map(|(slot, _)| slot).collect();
+            let taken = shard.slots.iter().flatten();
+            opened = taken.fold(opened, |opened, open| opened.max(open.handle.opened() + 1));
         }
+        self.opened.fetch_max(opened, Ordering::Relaxed);
     }
 
     fn place(&self, handle: Handle) -> Option<(&RwLock<Shard>, usize)> {
-        let number = usize::try_from(handle.0).ok()?.checked_sub(1)?;
+        let number = handle.place().checked_sub(1)?;
         Some((self.shards.get(number % SHARDS)?, number / SHARDS))
     }
 
     fn get(&self, handle: Handle) -> Option<Arc<Open>> {
         let (lock, slot) = self.place(handle)?;
         let shard = lock.read();
-        shard.slots.get(slot)?.clone()
+        let open = shard.slots.get(slot)?.as_ref()?;
+        (open.handle == handle).then(|| Arc::clone(open))
     }
 
     fn any(&self, id: SubvolumeId, mut is_wanted: impl FnMut(&Open) -> bool) -> bool {
@@ -157,7 +194,8 @@ impl Handles {
         let (lock, slot) = self.place(handle)?;
         let mut shard = lock.write();
         let place = shard.slots.get_mut(slot)?;
-        if place.as_ref()?.ino != ino {
+        let open = place.as_ref()?;
+        if open.ino != ino || open.handle != handle {
             return None;
         }
         let open = place.take();
@@ -208,14 +246,7 @@ impl Vfs {
 
     /// Opens a regular file that was just made and that `node` keeps.
     pub(crate) fn open_new(&self, ino: Ino, node: Arc<Node>, flags: OpenFlags) -> Result<Handle> {
-        let opened = self.handles.insert(Open {
-            ino,
-            node,
-            flags,
-            directory: false,
-            hint: LifetimeHint::default(),
-            void: AtomicBool::new(false),
-        });
+        let opened = self.handles.insert(Open::of_file(ino, node, flags));
         if opened.is_err() {
             self.release_node(ino);
         }
@@ -262,16 +293,13 @@ impl Vfs {
             if !inode.is_dir() {
                 return Err(Error::NotDirectory);
             }
+            let flags = OpenFlags {
+                read: true,
+                ..OpenFlags::default()
+            };
             self.handles.insert(Open {
-                ino,
-                node,
-                flags: OpenFlags {
-                    read: true,
-                    ..OpenFlags::default()
-                },
                 directory: true,
-                hint: LifetimeHint::default(),
-                void: AtomicBool::new(false),
+                ..Open::of_file(ino, node, flags)
             })
         });
         if opened.is_err() {

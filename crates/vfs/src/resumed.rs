@@ -12,16 +12,17 @@ impl Vfs {
         }
     }
 
-    /// Opens files again, by the handles that they had. To be called once, before anybody opens a file. Answers those that are not
-    /// there any more, whose handles stand for nothing.
-    pub fn reopen(&self, files: &[(Handle, Ino, OpenFlags)]) -> Vec<Ino> {
+    /// Opens files again, by the handles that they had. To be called once, before anybody opens a file. Handles up to `newest` are never given
+    /// again: somebody may release one of them a second time. Answers those that are not there any more, whose handles stand for
+    /// nothing.
+    pub fn reopen(&self, files: &[(Handle, Ino, OpenFlags)], newest: Handle) -> Vec<Ino> {
         let mut gone = Vec::new();
         for (handle, ino, flags) in files {
             if self.reopen_one(*handle, *ino, *flags).is_err() {
                 gone.push(*ino);
             }
         }
-        self.handles.list_free();
+        self.handles.go_on_after(newest);
         gone
     }
 
@@ -50,5 +51,13 @@ impl Vfs {
             return self.synced_read_only();
         }
         self.watch(Syncs::of(&self.volume).record())
+    }
+
+    /// Has everything so far outlive this process, also what was written to files; the power may take it.
+    pub fn record_all(&self) -> Result<()> {
+        if self.is_read_only() {
+            return self.synced_read_only();
+        }
+        self.watch(Syncs::of(&self.volume).record_all())
     }
 }

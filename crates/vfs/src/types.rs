@@ -286,6 +286,8 @@ pub struct WriteFlags {
     pub author: Author,
     /// Durable before it returns, whatever the handle says.
     pub data_sync: bool,
+    /// The time that the file gets of it; `None`: what the clock says.
+    pub time: Option<Timestamp>,
 }
 
 /// What a write did.
@@ -299,7 +301,7 @@ pub struct Written {
     pub privileges_went: bool,
 }
 
-/// An open file or directory.
+/// An open file or directory. No two that were ever open have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 

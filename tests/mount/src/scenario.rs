@@ -83,6 +83,7 @@ pub fn all() -> Vec<Scenario> {
         snapshots::SCENARIOS,
         streams::SCENARIOS,
         supervised::SCENARIOS,
+        supervised::failing::SCENARIOS,
         quota::SCENARIOS,
         freezing::SCENARIOS,
         live_tools::SCENARIOS,

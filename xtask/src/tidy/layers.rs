@@ -68,6 +68,7 @@ const ENGINE: &[&str] = &[
     "faults",
     "pairs",
     "invariant",
+    "gate",
     "media",
     "redundancy",
     "fair_lock",

@@ -33,6 +33,8 @@ pub enum Message {
         kept: Kept,
         /// Why it is not the program that was asked for.
         note: Option<String>,
+        /// Which was asked for, if it is that one and new.
+        program: Option<PathBuf>,
     },
     /// From it: the kernel is answered again.
     Serving,
@@ -43,7 +45,7 @@ pub enum Message {
     },
 }
 
-/// What is handed over, but for the descriptors. They come in this order: ledger, asks, writes back, abort, devices.
+/// What is handed over, but for the descriptors. They come in this order: ledger, asks, writes back, abort, locks, devices.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Kept {
     setxattr_ext: bool,
@@ -52,6 +54,7 @@ pub struct Kept {
     syncfs: bool,
     has_writes_back: bool,
     has_abort: bool,
+    locks: usize,
 }
 
 /// A handover as it is sent.
@@ -63,11 +66,13 @@ pub fn pack(handover: &Handover) -> (Kept, Vec<BorrowedFd<'_>>) {
         syncfs: handover.facts.syncfs,
         has_writes_back: handover.writes_back.is_some(),
         has_abort: handover.abort.is_some(),
+        locks: handover.locks.len(),
     };
     let fixed = [Some(&handover.ledger), Some(&handover.asks)];
     let optional = [handover.writes_back.as_ref(), handover.abort.as_ref()];
     let all = fixed.into_iter().chain(optional).flatten();
-    let all = all.chain(&handover.devices).map(AsFd::as_fd);
+    let all = all.chain(&handover.locks).chain(&handover.devices);
+    let all = all.map(AsFd::as_fd);
     (kept, all.collect())
 }
 
@@ -81,11 +86,13 @@ pub fn unpack(kept: Kept, descriptors: Vec<OwnedFd>) -> Result<Handover> {
     let (ledger, asks) = (next()?, next()?);
     let writes_back = kept.has_writes_back.then(&mut next).transpose()?;
     let abort = kept.has_abort.then(&mut next).transpose()?;
+    let locks: Result<Vec<OwnedFd>> = (0..kept.locks).map(|_| next()).collect();
     Ok(Handover {
         ledger,
         asks,
         writes_back,
         abort,
+        locks: locks?,
         devices: descriptors.collect(),
         facts: Facts {
             setxattr_ext: kept.setxattr_ext,
@@ -194,6 +201,7 @@ mod tests {
             asks: file(),
             writes_back: None,
             abort: Some(file()),
+            locks: vec![file(), file()],
             facts: Facts {
                 setxattr_ext: true,
                 mount: Some("0:7".into()),
@@ -209,7 +217,7 @@ mod tests {
         };
         let received = unpack(kept.clone(), descriptors).unwrap();
         assert_eq!(received.facts, handover.facts);
-        assert_eq!(received.devices.len(), 3);
+        assert_eq!((received.locks.len(), received.devices.len()), (2, 3));
         assert!(received.writes_back.is_none() && received.abort.is_some());
         assert!(unpack(kept, vec![file()]).is_err());
     }

@@ -67,7 +67,13 @@ impl ImageDevice {
         let new = NewFile(made.is_some().then(|| path.to_owned()));
         let mut host = HostFile::new(match made {
             Some(file) => lock_new(path, file, options.wait_for_lock)?,
-            None => open_locked(path, true, false, false, options.wait_for_lock)?,
+            None => {
+                let options = crate::OpenOptions {
+                    wait_for_lock: options.wait_for_lock,
+                    ..crate::OpenOptions::default()
+                };
+                open_locked(path, false, &options)?
+            }
         });
         let length = length_of(path, &mut host)?;
         check_unused(path, &host.opened.file)?;

@@ -130,9 +130,7 @@ impl ImageDevice {
 }
 
 fn open_with_length(path: &Path, options: &OpenOptions) -> Result<(ImageDevice, u64, bool)> {
-    let (write, held) = (!options.read_only, options.held);
-    let opened = open_locked(path, write, false, held, options.wait_for_lock)?;
-    let mut host = HostFile::new(opened);
+    let mut host = HostFile::new(open_locked(path, false, options)?);
     let length = length_of(path, &mut host)?;
     let is_block_device = host.opened.is_block_device;
     let device = ImageDevice::open_on(path, Box::new(host), length, options.read_only)?;

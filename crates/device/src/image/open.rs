@@ -108,13 +108,7 @@ impl ImageDevice {
     /// [`DeviceError::Open`] with what is wrong and what to do.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<ImageDevice> {
         let path = path.as_ref();
-        let mut host = HostFile::new(open_locked(
-            path,
-            !options.read_only,
-            false,
-            options.held,
-            options.wait_for_lock,
-        )?);
+        let mut host = HostFile::new(open_locked(path, false, options)?);
         let length = length_of(path, &mut host)?;
         let how = How {
             read_only: options.read_only,

@@ -12,7 +12,7 @@ use super::zones::{Namespace, Zone};
 use super::{Nvme, NvmeDevice};
 use crate::linux::failure::Failure;
 use crate::linux::make::{self, Claim};
-use crate::lock::{explain, lock_file, open_error, open_locked};
+use crate::lock::{explain, lock_opened, open_error, open_locked};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{self, Identity};
 use crate::{BLOCK_SIZE, BufferMut, Geometry, Result, ZoneId, ZoneInfo, ZoneState, zbd};
@@ -79,10 +79,16 @@ impl NvmeDevice {
         let file = file.map_err(|error| explain(path, &error))?;
         let block = block_device(path);
         let held = match &block {
-            Some(block) => open_locked(block, write, false, false, options.wait_for_lock)?.file,
+            Some(block) => {
+                let options = OpenOptions {
+                    held: false,
+                    ..options.clone()
+                };
+                open_locked(block, false, &options)?.file
+            }
             None => {
                 let held = file.try_clone().map_err(|error| explain(path, &error))?;
-                lock_file(path, &held, write, options.wait_for_lock)?;
+                lock_opened(path, &held, options)?;
                 held
             }
         };

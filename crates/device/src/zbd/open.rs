@@ -26,9 +26,7 @@ impl ZbdDevice {
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<ZbdDevice> {
         let path = path.as_ref();
         let limits = limits_of(path)?;
-        let (write, wait) = (!options.read_only, options.wait_for_lock);
-        let opened = open_locked(path, write, true, options.held, wait)?;
-        let file = opened.file;
+        let file = open_locked(path, true, options)?.file;
         let mut zones = kernel::report(&file, 0, limits.zone_count)
             .map_err(|error| open_error(path, &format!("does not report its zones: {error}")))?;
         let first_zone = usable(path, &limits, &mut zones)?;

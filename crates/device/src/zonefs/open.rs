@@ -16,7 +16,7 @@ use super::{ZonefsDevice, ZonefsPort, capacity_bytes, info};
 use crate::linux::files::FileWire;
 use crate::linux::limits::Limits;
 use crate::linux::make::{self, Claim};
-use crate::lock::{explain, lock_file, open_error, unescape};
+use crate::lock::{explain, lock_opened, open_error, unescape};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::Identity;
 use crate::{BufferMut, Geometry, Result, ZoneId, ZoneInfo, ZoneState};
@@ -150,7 +150,7 @@ impl ZonefsDevice {
         if let Some(problem) = make::problem(drive.zone_bytes, write_bytes_min) {
             return Err(open_error(uri, &problem));
         }
-        lock_file(uri, &file, !options.read_only, options.wait_for_lock)?;
+        lock_opened(uri, &file, options)?;
         // Files that are not open are no open zones: but for torn blocks there is nothing to make ready.
         make::may_change(options, false, || Ok(identity_of(&files)))
             .and_then(|may_change| if may_change { pad(&files) } else { Ok(()) })

@@ -33,4 +33,12 @@ impl<'a> Syncs<'a> {
     pub fn record(&self) -> Result<()> {
         self.engine.data.record()
     }
+
+    /// The same of everything, with what was written to files.
+    ///
+    /// # Errors
+    /// As of [`Volume::sync`].
+    pub fn record_all(&self) -> Result<()> {
+        self.engine.data.record_all()
+    }
 }

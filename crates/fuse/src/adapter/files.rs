@@ -3,7 +3,7 @@
 use persimmon_vfs::{Allocate, Author, Error, Handle, Ino, LockOwner, SeekTo, Vfs, WriteFlags};
 
 use super::names::opened;
-use super::{Adapter, author, author_by_uid, done, node, open_flags};
+use super::{Adapter, author, author_by_uid, done, keeping, node, open_flags};
 use crate::capabilities::MAX_WRITE_BYTES;
 use crate::protocol::{self, Answer, Call, Errno};
 use crate::transport::Transport;
@@ -76,9 +76,12 @@ impl Adapter {
         let mut fields = call.fields();
         let (file, offset) = (Handle(fields.u64()?), fields.u64()?);
         let (size, write_flags) = (fields.u32()?, fields.u32()?);
+        let now = keeping::now();
         let flags = WriteFlags {
             author: author(call.header, write_flags & WRITE_KILL_SUIDGID != 0),
             data_sync: false,
+            // Where it is noted, for whoever does it again.
+            time: self.door.ledger.as_ref().map(|_| now),
         };
         let file = match write_flags & WRITE_CACHE {
             0 => file,
@@ -96,7 +99,8 @@ impl Adapter {
         }
         let kills = write_flags & WRITE_KILL_SUIDGID != 0;
         let kills = kills.then_some(call.header.gid);
-        self.note_written(node, offset, data.get(..written.len).unwrap_or(data), kills)?;
+        let data = data.get(..written.len).unwrap_or(data);
+        self.note_written(node, offset, data, (now, kills))?;
         call.answer(&protocol::length(written.len as u32))
     }
 

@@ -132,6 +132,7 @@ impl Shared {
         let opened: Vec<(Ino, Handle)> = { files.iter() }
             .filter_map(|asked| Some((asked.node, asked.file?)))
             .collect();
+        let before = self.door.position();
         let synced = self.door.run("fsync", |vfs| Ok(vfs.fsync_all(&opened)));
         let of_files = match synced {
             Ok(each) => each
@@ -140,6 +141,9 @@ impl Shared {
                 .collect(),
             Err(error) => vec![Err(error); files.len()],
         };
+        for ((ino, _), _) in { opened.iter().zip(&of_files) }.filter(|(_, result)| result.is_ok()) {
+            self.door.note_durable(*ino, before);
+        }
         // With the files their history is durable, mostly.
         let sync = |asked: &Asked| {
             let synced = |vfs: &persimmon_vfs::Vfs| vfs.fsyncdir(asked.node, Handle::NONE);

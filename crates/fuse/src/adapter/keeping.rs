@@ -42,6 +42,14 @@ impl Door {
         let noted = ledger.recorded(ino, Recorded::Content, before);
         noted.map_err(|_| NOT_KEPT)
     }
+
+    /// All that was written to a file and noted before `before` is durable: doing it again could only take from what is.
+    pub fn note_durable(&self, ino: Ino, before: Option<Position>) {
+        if let (Some(ledger), Some(before)) = (&self.ledger, before) {
+            // Where there is no room for that, it is done again.
+            let _ = ledger.recorded(ino, Recorded::Content, before);
+        }
+    }
 }
 
 impl Adapter {
@@ -51,9 +59,11 @@ impl Adapter {
         call: &Call<'_>,
         before: Option<Position>,
     ) -> std::result::Result<(), Errno> {
-        let (Some(ledger), Some(position)) = (&self.door.ledger, before) else {
+        let Some(ledger) = &self.door.ledger else {
             return Ok(());
         };
+        // Of those that set times or permissions it is known.
+        let position = before.unwrap_or_default();
         let node = super::node(call);
         match call.header.opcode {
             opcode::SETATTR => {
@@ -138,7 +148,7 @@ impl Adapter {
         ino: Ino,
         offset: u64,
         data: &[u8],
-        kills: Option<u32>,
+        (time, kills): (Timestamp, Option<u32>),
     ) -> std::result::Result<(), Errno> {
         let Some(ledger) = &self.door.ledger else {
             return Ok(());
@@ -147,7 +157,7 @@ impl Adapter {
             ino,
             offset,
             data,
-            time: now(),
+            time,
             kills,
         };
         ledger.written(&written).map_err(|_| NOT_KEPT)
@@ -162,7 +172,8 @@ impl Adapter {
     }
 }
 
-fn now() -> Timestamp {
+/// What a write that is noted is written at.
+pub(super) fn now() -> Timestamp {
     let now = std::time::SystemTime::now();
     let since = now
         .duration_since(std::time::UNIX_EPOCH)
@@ -240,8 +251,7 @@ pub(super) fn exchange(
         return exchange();
     };
     let first = vfs.lookup(from, old)?.ino;
-    let (is_done, _alone) = ledger.exchanging(header.request(), first.0, header.is_resent());
-    match is_done {
+    match ledger.exchanging(header.request(), first.0, header.is_resent()) {
         true => Ok(()),
         false => exchange(),
     }
@@ -267,3 +277,6 @@ pub(super) fn is_renamed(
         false => Ok(false),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,7 +49,7 @@ impl Live for Nothing {
 }
 
 /// Answers of other threads.
-struct Dropped;
+pub(super) struct Dropped;
 
 impl Transport for Dropped {
     fn later(&self) -> Box<dyn Later> {
@@ -227,11 +227,11 @@ pub(super) fn open(device: &Arc<SimDevice>) -> Door {
     }
 }
 
-fn words(numbers: &[u32]) -> Vec<u8> {
+pub(super) fn words(numbers: &[u32]) -> Vec<u8> {
     bytemuck::cast_slice(numbers).to_vec()
 }
 
-fn words_of(numbers: &[u64]) -> Vec<u8> {
+pub(super) fn words_of(numbers: &[u64]) -> Vec<u8> {
     bytemuck::cast_slice(numbers).to_vec()
 }
 

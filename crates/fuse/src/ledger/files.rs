@@ -1,17 +1,17 @@
-//! Open files: one place for each handle.
+//! Open files: each at the place of its handle.
 
 use std::sync::atomic::Ordering;
 
 use persimmon_vfs::{Handle, Ino};
 
 use super::region::WORD;
-use super::{AT_FILES, AT_HIGHEST_FILE, Ledger};
+use super::{AT_FILES, AT_HIGHEST_PLACE, AT_NEWEST_HANDLE, Ledger};
 use crate::protocol::Header;
 
 /// Handles that there is a place for.
 const FILES_MAX: usize = 1 << 20;
-/// Inode, request, flags of both kinds, user and group.
-const WORDS: usize = 4;
+/// Handle, inode, request, flags of both kinds, user and group.
+const WORDS: usize = 5;
 pub const BYTES: usize = FILES_MAX * WORDS * WORD;
 
 /// A file that is open, and how it was opened.
@@ -42,8 +42,7 @@ fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-fn place(handle: Handle) -> Option<usize> {
-    let number = usize::try_from(handle.0).ok()?;
+fn at_place(number: usize) -> Option<usize> {
     (number > 0 && number < FILES_MAX).then_some(AT_FILES + number * WORDS * WORD)
 }
 
@@ -51,37 +50,47 @@ impl Ledger {
     /// A file was opened by a request. False where there is no place for it: it cannot be.
     #[must_use]
     pub fn opened(&self, header: &Header, ino: Ino, handle: Handle, how: (u32, u32)) -> bool {
-        let Some(at) = place(handle) else {
+        let Some(at) = at_place(handle.place()) else {
             return false;
         };
-        let highest = self.region.word(AT_HIGHEST_FILE);
-        if highest.load(Ordering::Relaxed) < handle.0 {
-            highest.fetch_max(handle.0, Ordering::Release);
+        let highest = self.region.word(AT_HIGHEST_PLACE);
+        let place = handle.place() as u64;
+        if highest.load(Ordering::Relaxed) < place {
+            highest.fetch_max(place, Ordering::Release);
         }
+        // Later ones are greater: the count is in the upper bits.
+        let newest = self.region.word(AT_NEWEST_HANDLE);
+        newest.fetch_max(handle.0, Ordering::Release);
         let word = |number: usize| self.region.word(at + number * WORD);
-        word(1).store(header.request(), Ordering::Relaxed);
-        word(2).store(both(how.0, how.1), Ordering::Relaxed);
-        word(3).store(both(header.uid, header.gid), Ordering::Relaxed);
-        // With the inode it is there.
-        word(0).store(ino.0, Ordering::Release);
+        word(1).store(ino.0, Ordering::Relaxed);
+        word(2).store(header.request(), Ordering::Relaxed);
+        word(3).store(both(how.0, how.1), Ordering::Relaxed);
+        word(4).store(both(header.uid, header.gid), Ordering::Relaxed);
+        // With the handle it is there.
+        word(0).store(handle.0, Ordering::Release);
         true
     }
 
-    /// It was closed.
+    /// It was closed. Of one that was closed before, whose place another has, it takes nothing.
     pub fn released(&self, handle: Handle) {
-        if let Some(at) = place(handle) {
-            self.region.word(at).store(0, Ordering::Release);
+        if let Some(at) = at_place(handle.place()) {
+            let there = self.region.word(at);
+            let _ = there.compare_exchange(handle.0, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
+    /// The last that was opened; no later one may have its number.
+    pub fn newest_handle(&self) -> Handle {
+        Handle(self.region.word(AT_NEWEST_HANDLE).load(Ordering::Acquire))
+    }
+
     fn file(&self, number: usize) -> Option<OpenFile> {
-        let handle = Handle(number as u64);
-        let at = place(handle)?;
-        let [ino, request, how, who] =
-            [0, 1, 2, 3].map(|word| self.region.word(at + word * WORD).load(Ordering::Acquire));
+        let at = at_place(number)?;
+        let [handle, ino, request, how, who] =
+            [0, 1, 2, 3, 4].map(|word| self.region.word(at + word * WORD).load(Ordering::Acquire));
         let ((flags, kills), (uid, gid)) = (halves(how), halves(who));
-        (ino != 0).then_some(OpenFile {
-            handle,
+        (handle != 0).then_some(OpenFile {
+            handle: Handle(handle),
             ino: Ino(ino),
             flags,
             kills,
@@ -93,7 +102,7 @@ impl Ledger {
 
     /// All files that are open. Looks at all places that were ever taken: those behind them take no memory.
     pub fn files(&self) -> Vec<OpenFile> {
-        let highest = self.region.word(AT_HIGHEST_FILE).load(Ordering::Acquire);
+        let highest = self.region.word(AT_HIGHEST_PLACE).load(Ordering::Acquire);
         (1..=highest as usize)
             .filter_map(|number| self.file(number))
             .collect()

@@ -8,11 +8,10 @@
 //! file unwritten (`adapter::keeping`) and has noted here up to where: what was written before that is not replayed, so that no truncation
 //! is undone. The kernel sends no write of a file beside such an operation.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use persimmon_sync::{Condvar, Mutex, MutexGuard};
-use persimmon_vfs::{Author, Error, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs};
+use persimmon_vfs::{Ino, Timestamp};
 
 use super::region::{Region, WORD};
 use super::{Ledger, NoRoom};
@@ -23,19 +22,19 @@ pub const HALF_BYTES: usize = 32 << 20;
 /// Words of an entry before its data: length, kind, inode, offset or position, time, group and length of the data.
 const WORDS: usize = 8;
 const KIND_NONE: u64 = 0;
-const KIND_WRITE: u64 = 1;
+pub const KIND_WRITE: u64 = 1;
 /// A write that takes setuid and setgid from the file.
-const KIND_WRITE_KILLS: u64 = 2;
-const KIND_CONTENT: u64 = 3;
-const KIND_TIMES: u64 = 4;
-const KIND_MODE: u64 = 5;
+pub const KIND_WRITE_KILLS: u64 = 2;
+pub const KIND_CONTENT: u64 = 3;
+pub const KIND_TIMES: u64 = 4;
+pub const KIND_MODE: u64 = 5;
 
 /// Bits of a position below the number of its half.
 const OFFSET_BITS: u32 = 32;
 
 /// A place in the order of what is noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position(u64);
+pub struct Position(pub u64);
 
 impl Position {
     fn new(number: u64, offset: usize) -> Position {
@@ -68,15 +67,6 @@ pub enum Recorded {
     Mode,
 }
 
-/// What a replay did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Replayed {
-    /// Writes.
-    pub writes: usize,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
 /// Who writes there, and who waits.
 pub struct Writes {
     /// Where it is said how much of each half is used, and its number.
@@ -99,15 +89,18 @@ struct State {
     being_filled: [usize; 2],
 }
 
-struct Entry {
-    position: Position,
-    kind: u64,
-    ino: Ino,
-    offset: u64,
-    time: Timestamp,
-    gid: u32,
-    data_at: usize,
-    data_len: usize,
+/// What was noted.
+pub struct Entry {
+    pub position: Position,
+    pub kind: u64,
+    pub ino: Ino,
+    /// Of a write the offset, else the position.
+    pub offset: u64,
+    pub time: Timestamp,
+    pub gid: u32,
+    /// Where the data is in the region.
+    pub data_at: usize,
+    pub data_len: usize,
 }
 
 impl Writes {
@@ -218,7 +211,8 @@ impl Writes {
     fn filled(&self, half: usize) {
         let mut state = self.state.lock();
         state.being_filled[half] -= 1;
-        if state.being_filled[half] == 0 {
+        // Only who empties the other half waits for that; to wake nobody is a system call too.
+        if state.being_filled[half] == 0 && state.is_emptying && half != state.active {
             self.changed.notify_all();
         }
     }
@@ -253,7 +247,7 @@ impl Writes {
     }
 
     /// All that is noted, in order.
-    fn entries(&self, region: &Region) -> Vec<Entry> {
+    pub fn entries(&self, region: &Region) -> Vec<Entry> {
         let mut halves = [0, 1];
         halves.sort_by_key(|half| self.number(region, *half));
         let mut entries = Vec::new();
@@ -374,93 +368,6 @@ impl Ledger {
         for half in halves {
             self.writes.empty(&self.region, half);
         }
-    }
-
-    /// Does again what was written by a daemon that died. Nobody uses the volume yet. `set_time` says what time it is to be. What one file does
-    /// not take keeps no other file from going on.
-    ///
-    /// # Errors
-    /// The volume takes nothing.
-    pub fn replay(&self, vfs: &Vfs, set_time: &dyn Fn(Timestamp)) -> Result<Replayed> {
-        let entries = self.writes.entries(&self.region);
-        let latest = |kind| -> HashMap<Ino, Position> {
-            let noted = entries.iter().filter(|entry| entry.kind == kind);
-            let mut latest = HashMap::new();
-            for entry in noted {
-                let before = latest.entry(entry.ino).or_insert(Position(entry.offset));
-                *before = Position(entry.offset).max(*before);
-            }
-            latest
-        };
-        let [content, times, modes] = [KIND_CONTENT, KIND_TIMES, KIND_MODE].map(latest);
-        let is_before = |latest: &HashMap<Ino, Position>, entry: &Entry| {
-            let before = latest.get(&entry.ino);
-            before.is_some_and(|before| entry.position < *before)
-        };
-        let mut replayed = Replayed::default();
-        // Files whose times were set after the last write that is replayed.
-        let mut set_later = HashMap::new();
-        for entry in &entries {
-            let is_write = matches!(entry.kind, KIND_WRITE | KIND_WRITE_KILLS);
-            if !is_write || is_before(&content, entry) {
-                continue;
-            }
-            let found = match vfs.getattr(entry.ino) {
-                // It was removed since, and nobody has it open.
-                Err(Error::NotFound | Error::Stale) => continue,
-                found => found?,
-            };
-            if is_before(&times, entry) {
-                let times = (found.mtime, found.ctime);
-                set_later.entry(entry.ino).or_insert(times);
-            } else {
-                set_later.remove(&entry.ino);
-            }
-            set_time(entry.time);
-            match self.write_again(vfs, entry, is_before(&modes, entry)) {
-                Err(error @ (Error::HostFull | Error::ReadOnly)) => return Err(error),
-                Err(error) => {
-                    tracing::error!(ino = entry.ino.0, offset = entry.offset, %error, "what was written cannot be written again");
-                    continue;
-                }
-                Ok(()) => {}
-            }
-            replayed.writes += 1;
-            replayed.bytes += entry.data_len as u64;
-        }
-        for (ino, (mtime, ctime)) in set_later {
-            let set = SetAttr {
-                mtime: Some(SetTime::At(mtime)),
-                ctime: Some(ctime),
-                ..SetAttr::default()
-            };
-            vfs.setattr(ino, Handle::NONE, &set)?;
-        }
-        Ok(replayed)
-    }
-
-    fn write_again(&self, vfs: &Vfs, entry: &Entry, mode_is_recorded: bool) -> Result<()> {
-        let data = self.region.copy(entry.data_at, entry.data_len);
-        let data = data.unwrap_or_default();
-        let user = Author::User {
-            pid: 0,
-            gid: entry.gid,
-        };
-        let author = match entry.kind {
-            _ if mode_is_recorded => None,
-            KIND_WRITE_KILLS => Some(user),
-            _ => Some(Author::Privileged),
-        };
-        let mut done = 0;
-        while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
-            let offset = entry.offset + done as u64;
-            let written = vfs.write_again(entry.ino, offset, rest, author)?;
-            if written == 0 {
-                return Err(Error::NoSpace);
-            }
-            done += written;
-        }
-        Ok(())
     }
 }
 

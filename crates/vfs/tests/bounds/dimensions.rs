@@ -152,7 +152,7 @@ const ATTRIBUTES: Dimension = Dimension {
         "setattr" Flat |w, _| done(w.vfs.setattr(it(w), NONE, &mode(0o6755)).unwrap());
         "kill_privileges" Flat |w, _| done(w.vfs.kill_privileges(it(w), NONE, Author::default()).unwrap());
         "write" Flat |w, _| w.write(it(w), 0, b"content");
-        "write_again" Flat |w, _| done(w.vfs.write_again(it(w), 0, b"content", None).unwrap());
+        "write_again" Flat |w, _| done(w.vfs.write_again(it(w), 0, b"content", (Default::default(), None)).unwrap());
         "listxattr" Linear |w, n| {
             let names = w.vfs.listxattr(&w.root, it(w)).unwrap();
             assert!(names.len() as u64 >= n * 11 - 11);

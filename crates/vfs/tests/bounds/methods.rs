@@ -42,6 +42,7 @@ const NOT_MEASURED: &[(&str, &str)] = &[
         "looks at 16 MiB of two files at most, as `share_equal` does",
     ),
     ("record", "writes what waits in the log, as any sync does"),
+    ("record_all", "is `sync` without a flush of the device"),
     (
         "adopt",
         "keeps the inodes that it is given, once in an opening",

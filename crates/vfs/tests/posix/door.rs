@@ -366,7 +366,7 @@ impl OpenFile for File {
     fn write_at(&self, bytes: &[u8], at: u64) -> Outcome<usize> {
         let flags = WriteFlags {
             author: self.door.author,
-            data_sync: false,
+            ..WriteFlags::default()
         };
         let vfs = &self.door.fs.vfs;
         let written = vfs.write(self.ino, self.handle, at, bytes, flags);

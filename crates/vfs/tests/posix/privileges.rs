@@ -15,6 +15,7 @@ const STRANGER: Author = Author::User { pid: 0, gid: 4000 };
 const KILL: WriteFlags = WriteFlags {
     author: STRANGER,
     data_sync: false,
+    time: None,
 };
 
 fn mode(fs: &Fixture) -> u32 {

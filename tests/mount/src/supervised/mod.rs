@@ -1,6 +1,7 @@
 //! A daemon that is killed, or replaced, again and again under a supervisor: programs that run meanwhile see no error, and all that they
 //! were answered is there.
 
+pub mod failing;
 mod workers;
 
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::process::Signal;
 
 use crate::check::{Body, Check, Place};
 use crate::command::{output, run};
@@ -51,16 +53,12 @@ pub const SCENARIOS: &[Scenario] = &[
         limit_seconds: 120,
         only_persimmon: true,
     },
-    Scenario {
-        name: "supervised::a_daemon_that_cannot_go_on_ends_the_mount",
-        run: a_daemon_that_cannot_go_on,
-        limit_seconds: 120,
-        only_persimmon: true,
-    },
 ];
 
 /// Kills where the command line says nothing; `--rounds 200` is the measure.
 const KILLS: u32 = 30;
+/// The same of upgrades.
+const UPGRADES: u32 = 20;
 /// How long a daemon may take to be there.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -100,12 +98,16 @@ fn daemon(volume: &Volume) -> Result<u32> {
     }
 }
 
-fn kill(volume: &Volume) -> Result<()> {
+fn signal(volume: &Volume, signal: Signal) -> Result<()> {
     let pid = i32::try_from(daemon(volume)?)?;
     let pid = rustix::process::Pid::from_raw(pid).context("a process")?;
     // One that has just died of the last one is as good.
-    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    let _ = rustix::process::kill_process(pid, signal);
     Ok(())
+}
+
+fn kill(volume: &Volume) -> Result<()> {
+    signal(volume, Signal::KILL)
 }
 
 fn upgrade(volume: &Volume, program: Option<&Path>) -> Command {
@@ -226,7 +228,8 @@ fn kills_under_load(bed: &TestBed) -> Result<()> {
 
 fn kills_with_a_writeback_cache(bed: &TestBed) -> Result<()> {
     let options = ["writeback_cache"];
-    kills(bed, "supervised-writeback", &options, KILLS / 2, false)
+    let count = bed.rounds.unwrap_or(KILLS / 2);
+    kills(bed, "supervised-writeback", &options, count, false)
 }
 
 fn upgrades_under_load(bed: &TestBed) -> Result<()> {
@@ -253,7 +256,7 @@ fn upgrades_under_load(bed: &TestBed) -> Result<()> {
             std::fs::remove_file(&other)?;
         }
         done += 1;
-        Ok(done == 20)
+        Ok(done >= bed.rounds.unwrap_or(UPGRADES))
     })?;
     println!("      {done} upgrades; the longest took {longest:?}");
     volume.unmount()?;
@@ -354,21 +357,5 @@ fn unlinked_files_stay(bed: &TestBed) -> Result<()> {
     }
     volume.unmount()?;
     volume.fsck()?;
-    volume.destroy()
-}
-
-/// Nobody waits for ever for one that cannot come.
-fn a_daemon_that_cannot_go_on(bed: &TestBed) -> Result<()> {
-    let mut volume = mounted(bed, "supervised-lost", &[])?;
-    std::fs::write(volume.dir.join("file"), "content")?;
-    let image = std::fs::read(&volume.image)?;
-    std::fs::write(&volume.image, b"")?;
-    kill(&volume)?;
-    let looked = std::fs::write(volume.dir.join("other"), "");
-    ensure!(looked.is_err(), "{looked:?}");
-    volume.detach()?;
-    std::fs::write(&volume.image, image)?;
-    volume.mount(&[])?;
-    volume.unmount()?;
     volume.destroy()
 }

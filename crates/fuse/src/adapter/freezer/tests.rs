@@ -167,7 +167,7 @@ fn it_ends_when_too_many_wait() {
         Outcome::Now(_)
     ));
     for _ in 0..PARKED_CACHE_WRITES_MAX {
-        mount.answers.recv_timeout(PATIENCE).unwrap();
+        let (_, _answer) = mount.answers.recv_timeout(PATIENCE).unwrap();
     }
     let ended = mount.ask(Asked::Thaw(0)).ok();
     assert_eq!(ended, Some(Answer::NotFrozen(Ended::Crowded)));

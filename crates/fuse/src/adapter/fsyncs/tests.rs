@@ -41,6 +41,10 @@ impl Later for Kernel {
     fn write_back(&self, _node: u64) {}
 
     fn forget_name(&self, _directory: u64, _name: &[u8]) {}
+
+    fn transport(self: Box<Self>) -> Box<dyn Transport> {
+        self
+    }
 }
 
 struct Mount {

@@ -1,0 +1,199 @@
+//! Requests that a daemon did and did not answer, sent again to the one that comes after it.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use persimmon_engine::{FormatOptions, Volume};
+use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_vfs::{Caller, ROOT};
+
+use super::*;
+use crate::adapter::tests::{Dropped, Nothing, open, words, words_of};
+use crate::options::MountOptions;
+use crate::protocol::RESENT;
+use crate::resume;
+use crate::transport::{Outcome, Serve};
+
+/// A volume, and what outlives a daemon.
+struct Kept {
+    device: Arc<SimDevice>,
+    ledger: Arc<Ledger>,
+}
+
+struct Daemon {
+    door: Door,
+    adapter: Adapter,
+}
+
+impl Kept {
+    fn new() -> Kept {
+        let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
+        Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
+        let ledger = Ledger::new([7; 16]).unwrap();
+        Kept { device, ledger }
+    }
+
+    /// The next one. That before it has gone as one that is killed does.
+    fn daemon(&self) -> Daemon {
+        let mut door = open(&self.device);
+        let ledger = Ledger::open(self.ledger.memory().unwrap(), [7; 16]).unwrap();
+        let files = resume::reopen(&door.vfs, &ledger);
+        ledger.replay(&door.vfs).unwrap();
+        door.ledger = Some(ledger);
+        let (events, _) = sync_channel(1);
+        let options = MountOptions::default();
+        let adapter = Adapter::new(door.clone(), Arc::new(Nothing), &options, events);
+        let mut adapter = adapter.unwrap();
+        adapter.reopened(&files);
+        Daemon { door, adapter }
+    }
+}
+
+impl Daemon {
+    fn file(&self, name: &[u8]) -> Ino {
+        let mode = libc::S_IFREG | 0o644;
+        let made = self.door.vfs.mknod(&Caller::root(), ROOT, name, mode, 0);
+        let ino = made.unwrap().ino;
+        self.door.vfs.sync().unwrap();
+        ino
+    }
+
+    fn ask(
+        &self,
+        (opcode, unique): (u32, u64),
+        node: Ino,
+        fixed: &[u8],
+        sent: &[u8],
+    ) -> std::result::Result<Vec<u8>, i32> {
+        let header = Header {
+            opcode,
+            unique,
+            node: node.0,
+            uid: 0,
+            gid: 0,
+            pid: 0,
+        };
+        let mut body = sent.to_vec();
+        body.resize(8192, 0);
+        let mut call = Call::new(header, fixed, &mut body, sent.len());
+        match self.adapter.serve(&mut call, &Dropped) {
+            Outcome::Now(Ok(len)) => Ok(body[..len].to_vec()),
+            Outcome::Now(Err(errno)) => Err(errno.0),
+            Outcome::Later | Outcome::Never => {
+                while self.adapter.serve_waiting() {}
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn open(&self, unique: u64, node: Ino) -> Handle {
+        let fixed = words(&[libc::O_RDWR as u32, 0]);
+        let answer = self.ask((opcode::OPEN, unique), node, &fixed, b"");
+        Handle(u64::from_le_bytes(answer.unwrap()[..8].try_into().unwrap()))
+    }
+
+    fn release(&self, unique: u64, node: Ino, file: Handle) -> std::result::Result<(), i32> {
+        let fixed = words_of(&[file.0, 0, 0]);
+        let answer = self.ask((opcode::RELEASE, unique), node, &fixed, b"");
+        answer.map(drop)
+    }
+
+    fn write(&self, unique: u64, node: Ino, file: Handle, data: &[u8]) {
+        let fixed = words_of(&[file.0, 0, data.len() as u64, 0, 0]);
+        self.ask((opcode::WRITE, unique), node, &fixed, data)
+            .unwrap();
+    }
+}
+
+/// A daemon dies between a release and its answer, and another file has the place by then: the release that is sent again closed that one, and
+/// took it from the ledger.
+#[test]
+fn a_release_that_is_sent_again_closes_nothing_else() {
+    let kept = Kept::new();
+    let daemon = kept.daemon();
+    let file = daemon.file(b"file");
+    let old = daemon.open(2, file);
+    daemon.release(4, file, old).unwrap();
+    let mut unique = 6;
+    // Until one gets the place of the first.
+    let new = loop {
+        let new = daemon.open(unique, file);
+        if new.place() == old.place() {
+            break new;
+        }
+        daemon.release(unique + 2, file, new).unwrap();
+        unique += 4;
+        assert!(unique < 10_000);
+    };
+    assert_ne!(new, old);
+    drop(daemon);
+    let daemon = kept.daemon();
+    assert_eq!(daemon.release(4 | RESENT, file, old), Err(libc::EBADF));
+    let files = kept.ledger.files();
+    let open: Vec<Handle> = files.iter().map(|file| file.handle).collect();
+    assert_eq!(open, [new]);
+    daemon.write(unique + 10, file, new, b"written");
+    daemon.release(unique + 12, file, new).unwrap();
+    assert!(kept.ledger.files().is_empty());
+}
+
+/// The count of what was opened goes on with the next daemon, though nothing is open.
+#[test]
+fn no_daemon_gives_a_handle_again() {
+    let kept = Kept::new();
+    let file = kept.daemon().file(b"file");
+    let mut given = Vec::new();
+    for round in 0..5 {
+        let daemon = kept.daemon();
+        for number in 0..100 {
+            let unique = 1000 * (round + 1) + 4 * number;
+            let handle = daemon.open(unique, file);
+            given.push(handle);
+            daemon.release(unique + 2, file, handle).unwrap();
+        }
+    }
+    let count = given.len();
+    given.sort_by_key(|handle| handle.0);
+    given.dedup();
+    assert_eq!(given.len(), count);
+}
+
+/// What a write is noted at was later than what the file had of it: programs that look at times took the file for changed.
+#[test]
+fn times_are_the_same_after_a_write_is_done_again() {
+    let kept = Kept::new();
+    let daemon = kept.daemon();
+    let file = daemon.file(b"file");
+    let handle = daemon.open(2, file);
+    daemon.write(4, file, handle, b"written");
+    let before = daemon.door.vfs.getattr(file).unwrap();
+    assert_ne!(before.mtime.nanoseconds, 0);
+    drop(daemon);
+    let after = kept.daemon().door.vfs.getattr(file).unwrap();
+    assert_eq!(after.size, 7);
+    assert_eq!((after.mtime, after.ctime), (before.mtime, before.ctime));
+}
+
+/// Nothing of a file is done again that somebody has synced: the power may go meanwhile.
+#[test]
+fn what_is_synced_is_not_done_again() {
+    let kept = Kept::new();
+    let daemon = kept.daemon();
+    let [synced, other] = [&b"synced"[..], b"other"].map(|name| daemon.file(name));
+    let handles = [(2, synced), (4, other)].map(|(unique, file)| daemon.open(unique, file));
+    daemon.write(6, synced, handles[0], b"before");
+    daemon.write(8, other, handles[1], b"other");
+    let fixed = words_of(&[handles[0].0, 0]);
+    daemon
+        .ask((opcode::FSYNC, 10), synced, &fixed, b"")
+        .unwrap();
+    // Another thread may have taken it.
+    let is_noted = || kept.ledger.replay(&open(&kept.device).vfs).unwrap().writes == 1;
+    for _ in 0..1000 {
+        if is_noted() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(is_noted());
+}
