@@ -7,7 +7,9 @@ mod common;
 use std::sync::Arc;
 
 use common::{NOW, create, noise};
-use persimmon_device::{Command, FirstZones, MetadataZones, Striped, Stripes, ZoneId, ZonedDevice};
+use persimmon_device::{
+    BLOCK_SIZE, Command, FirstZones, MetadataZones, Striped, Stripes, Withheld, ZoneId, ZonedDevice,
+};
 use persimmon_engine::{Alteration, Error, FormatOptions, Options, RecoveryReport, Volume};
 use persimmon_format::Ino;
 use persimmon_format::zone_header::{PROPERTIES, ZoneHeader};
@@ -67,6 +69,21 @@ fn split(all: u32, more: u32) -> SimConfig {
     let made = if more < 20 { 20 } else { 0 };
     config.geometry.metadata_zones = MetadataZones::of([0..made, BEFORE..BEFORE + more]);
     config
+}
+
+/// Zones that a volume of one device gives up when it gets another one for metadata.
+const LAST: std::ops::Range<u32> = BEFORE - 2..BEFORE;
+
+/// Two devices, of which the volume had one at first: its last two zones are not there any more.
+fn added(all: u32, more: u32) -> (Arc<SimDevice>, Vec<Ino>) {
+    let (device, inos) = written(split(all, more));
+    let first: Arc<dyn ZonedDevice> = Arc::new(FirstZones::of(device.clone(), BEFORE));
+    let first = Arc::new(Withheld::of(first, LAST));
+    let (volume, _) = Volume::open(first, Options::default()).unwrap();
+    Alteration::of(&volume).move_all(&LAST).unwrap();
+    drop(volume);
+    LAST.map(ZoneId).for_each(|zone| device.set_offline(zone));
+    (device, inos)
 }
 
 fn compare(volume: &Volume, inos: &[Ino]) {
@@ -363,5 +380,20 @@ fn a_volume_is_called_by_its_new_names() {
     assert_eq!((volume.label.as_str(), volume.visible_uuid), ("", [9; 16]));
     assert!(volume.incompatible & PROPERTIES != 0);
     let (volume, _) = open(&device);
+    compare(&volume, &inos);
+}
+
+/// The two zones given up for a label counted as zones that users may fill, and as failed ones.
+#[test]
+fn zones_that_were_given_up_are_none_of_the_volumes() {
+    let (device, inos) = added(100, 25);
+    let (volume, _) = open(&device);
+    assert_eq!(volume.failed_zones(), 2);
+    let growth = Alteration::of(&volume).grow(false).unwrap();
+    drop(volume);
+    let (volume, _) = open(&device);
+    assert_eq!(volume.failed_zones(), 0);
+    let blocks = volume.space().total_bytes / BLOCK_SIZE as u64;
+    assert_eq!(blocks, growth.user_blocks);
     compare(&volume, &inos);
 }

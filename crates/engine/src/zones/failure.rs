@@ -183,11 +183,15 @@ impl Zones {
         self.returned.notify_all();
     }
 
-    /// Counts failed zones; after each change of one or of its role.
+    /// Counts failed zones; after each change of one or of its role. What was given up for a label counts nowhere.
     pub(super) fn count_failed(&self, table: &Table) {
         let has_failed = |e: &ZoneEntry| e.failure.is_some() || e.role == Role::Retired;
         let layout = &self.budget.layout;
-        let failed = layout.sums(table.entries.iter().map(|(_, e)| has_failed(e).into()));
+        let given_up = layout.given_up();
+        let counts = |(zone, entry): (ZoneId, &ZoneEntry)| {
+            u64::from(has_failed(entry) && !given_up.contains(&zone.0))
+        };
+        let failed = layout.sums(table.entries.iter().map(counts));
         for device in layout.devices() {
             let count = layout.get(&failed, *device) as u32;
             layout
@@ -247,10 +251,11 @@ impl Zones {
         self.budget.metadata_blocks.saturating_sub(lost)
     }
 
-    /// Why there is no zone for what must be written: too much is in use, or too many have failed.
+    /// Why there is no zone for what must be written: too much is in use, or so many have failed that nothing is left to users.
+    /// As long as something is left to them, cleaning may win a zone, or they may remove something.
     pub(crate) fn no_zone(&self) -> Error {
         let failed = self.failed_zones();
-        if failed == 0 {
+        if failed == 0 || !self.leaves_nothing() {
             return self.failing().unwrap_or_else(|| self.want_of_zones());
         }
         Error::WornOut {
@@ -261,12 +266,17 @@ impl Zones {
 
     /// The same for what users write: it is enough that nothing is left to them.
     pub(crate) fn no_space(&self) -> Error {
-        let is_split = self.budget.layout.is_split();
-        if self.user_blocks() == 0 || (is_split && self.metadata_blocks() == 0) {
+        if self.leaves_nothing() {
             self.no_zone()
         } else {
             Error::NoSpace
         }
+    }
+
+    /// Whether users may fill no block at all, or none of metadata.
+    fn leaves_nothing(&self) -> bool {
+        let is_split = self.budget.layout.is_split();
+        self.user_blocks() == 0 || (is_split && self.metadata_blocks() == 0)
     }
 
     /// Retires the failed zones that nothing refers to, nor will: what was written before one failed may enter the
@@ -302,5 +312,39 @@ impl Zones {
             }
         }
         self.count_failed(table);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use persimmon_sim::SimConfig;
+
+    use super::*;
+    use crate::engine::tests::engine;
+
+    /// A single zone that had failed made every want of zones the end of the volume: nobody cleaned for what was to be written.
+    #[test]
+    fn a_volume_that_has_lost_a_zone_is_short_of_zones_as_others_are() {
+        let engine = engine(SimConfig::new(40, 128));
+        let zones = &engine.store.zones;
+        let fail =
+            |zone| zones.note_failure(&engine.store.media, ZoneId(zone), ZoneFailure::ReadOnly);
+        assert!(zones.no_zone().is_want_of_zones());
+        fail(39);
+        assert_eq!(zones.failed_zones(), 1);
+        assert!(zones.no_zone().is_want_of_zones());
+        (8..39).for_each(fail);
+        assert_eq!(zones.user_blocks(), 0);
+        let worn = zones.no_zone();
+        assert!(
+            matches!(
+                worn,
+                Error::WornOut {
+                    failed: 32,
+                    zones: 40
+                }
+            ),
+            "{worn}"
+        );
     }
 }
