@@ -12,6 +12,7 @@ use persimmon_device::{
 };
 use persimmon_engine::{Alteration, Error, FormatOptions, Options, RecoveryReport, Volume};
 use persimmon_format::Ino;
+use persimmon_format::table::Role;
 use persimmon_format::zone_header::{PROPERTIES, ZoneHeader};
 use persimmon_sim::{SimConfig, SimDevice};
 
@@ -395,5 +396,55 @@ fn zones_that_were_given_up_are_none_of_the_volumes() {
     assert_eq!(volume.failed_zones(), 0);
     let blocks = volume.space().total_bytes / BLOCK_SIZE as u64;
     assert_eq!(blocks, growth.user_blocks);
+    compare(&volume, &inos);
+}
+
+/// Between the growth that gives a volume its device for metadata and the move of what belongs there, data was promised the zones
+/// that metadata was in, and found none of them.
+#[test]
+fn data_is_not_promised_the_zones_that_metadata_has_yet_to_leave() {
+    let (device, inos) = written(split(100, 60));
+    let first: Arc<dyn ZonedDevice> = Arc::new(FirstZones::of(device.clone(), BEFORE));
+    let (volume, _) = Volume::open(first, Options::default()).unwrap();
+    // They lie in the tree.
+    for _ in 0..4000 {
+        let ino = create(&volume).unwrap();
+        volume.write(ino, 0, &noise(ino.0, 1500), NOW).unwrap();
+    }
+    volume.close().unwrap();
+    drop(volume);
+    Alteration::of(&open(&device).0).grow(false).unwrap();
+
+    let (volume, _) = open(&device);
+    let misplaced = |volume: &Volume| {
+        let zones = volume.zones();
+        let own = zones.iter().take(BEFORE as usize);
+        own.filter(|zone| matches!(zone.entry.role, Role::Log | Role::Metadata))
+            .count() as u64
+    };
+    let (zones, available) = (misplaced(&volume), volume.space().available_bytes);
+    assert!(zones > 10, "{zones}");
+    // Somebody mounts it like this: what is acknowledged finds room.
+    let ino = create(&volume).unwrap();
+    let mut end = 0;
+    loop {
+        match volume.write(ino, end, &noise(end, 50_000), NOW) {
+            Ok(written) => end += written as u64,
+            Err(Error::NoSpace) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    volume.sync().unwrap();
+    volume.truncate(ino, 0, NOW).unwrap();
+    volume.sync().unwrap();
+    Alteration::of(&volume).move_all(&(0..0)).unwrap();
+    drop(volume);
+    let (volume, _) = open(&device);
+    assert_eq!(misplaced(&volume), 0);
+    let more = volume.space().available_bytes.saturating_sub(available);
+    assert!(
+        more / BLOCK_SIZE as u64 >= zones * 100,
+        "{more} in {zones} zones"
+    );
     compare(&volume, &inos);
 }

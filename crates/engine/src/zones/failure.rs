@@ -244,6 +244,11 @@ impl Zones {
         u64::from(self.failed_in(DeviceKind::Data)).saturating_mul(self.budget.data_zone_blocks)
     }
 
+    /// On two devices, blocks of data that find no room as long as what belongs on the other device is in their zones.
+    pub(crate) fn misplaced_blocks(&self) -> u64 {
+        u64::from(self.counts().misplaced).saturating_mul(self.budget.data_zone_blocks)
+    }
+
     /// On two devices, blocks that metadata may fill, likewise.
     pub(crate) fn metadata_blocks(&self) -> u64 {
         let lost = u64::from(self.failed_in(DeviceKind::Metadata));
@@ -307,7 +312,8 @@ impl Zones {
                         entry.is_used() || entry.role != Role::Free,
                         "zone {zone} is retired, and counts as free: {entry:?}"
                     );
-                    entry.role = Role::Retired;
+                    let role = std::mem::replace(&mut entry.role, Role::Retired);
+                    table.leave_role(zone, role, &self.budget);
                 }
             }
         }

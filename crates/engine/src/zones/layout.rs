@@ -101,6 +101,11 @@ impl Layout {
         }
     }
 
+    /// Whether a zone is one for data, and what it holds belongs elsewhere.
+    pub(crate) fn is_misplaced(&self, zone: ZoneId, role: Role) -> bool {
+        !self.suits(zone, role) && self.contains(DeviceKind::Data, zone)
+    }
+
     /// Whether a zone may be of the log.
     pub(crate) fn is_log_candidate(&self, zone: ZoneId) -> bool {
         self.log_candidates.binary_search(&zone.0).is_ok()
