@@ -106,16 +106,11 @@ impl Cleaner {
 
     /// A failed zone, a zone of a pair of which one has failed, or one that lacks redundancy, that is not empty yet.
     pub(crate) fn choose_failing(&self) -> Option<ZoneStatus> {
-        if !self.store.zones.may_have_to_empty() {
-            return None;
-        }
         let checkpoint = self.store.on_device().number;
-        let waits = |z: &&ZoneStatus| {
-            z.must_be_emptied()
-                && !self.store.zones.is_filled(z.zone)
-                && !self.is_unproductive(z, checkpoint)
+        let waits = |z: &ZoneStatus| {
+            !self.store.zones.is_filled(z.zone) && !self.is_unproductive(z, checkpoint)
         };
-        self.store.zones.status().iter().find(waits).copied()
+        self.store.zones.choose_failing(waits)
     }
 
     pub(crate) fn choose_victim_of(

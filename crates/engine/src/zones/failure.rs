@@ -107,7 +107,7 @@ impl Zones {
     }
 
     /// Whether there may be zones that have to be emptied.
-    pub(crate) fn may_have_to_empty(&self) -> bool {
+    pub(super) fn may_have_to_empty(&self) -> bool {
         self.lacks_redundancy.load(Ordering::Acquire) || self.failed_zones() > 0
     }
 
@@ -136,6 +136,10 @@ impl Zones {
 
     fn note_failure(&self, media: &Media, zone: ZoneId, failure: ZoneFailure) {
         let mut table = self.lock();
+        // What is in its partner is to be moved too.
+        if let Some(partner) = self.pairs.partner(zone) {
+            self.touched.touch(partner);
+        }
         let Some(entry) = table.entries.get_mut(zone) else {
             return;
         };
@@ -290,7 +294,10 @@ impl Zones {
         if self.failed_zones() == 0 {
             return;
         }
-        for zone in table.entries.zones() {
+        self.update_index(table);
+        let failed: Vec<ZoneId> = table.victim_index.to_retire().collect();
+        let mut some_retired = false;
+        for zone in failed {
             let first = self.pairs.first(zone);
             let unused = self.valid.of(first) == PackUnits::ZERO && !self.pins.is_filled(first);
             let Some(entry) = table.entries.get(zone) else {
@@ -303,6 +310,7 @@ impl Zones {
                 && matches!(entry.role, Role::Free | Role::Metadata | Role::Data);
             if retires {
                 tracing::warn!(zone = zone.0, "a failed zone is empty and retired");
+                some_retired = true;
                 if let Some(partner) = self.pairs.separate(zone) {
                     self.touched.touch(partner);
                 }
@@ -317,7 +325,9 @@ impl Zones {
                 }
             }
         }
-        self.count_failed(table);
+        if some_retired {
+            self.count_failed(table);
+        }
     }
 }
 
@@ -326,7 +336,71 @@ mod tests {
     use persimmon_sim::SimConfig;
 
     use super::*;
-    use crate::engine::tests::engine;
+    use crate::engine::Engine;
+    use crate::engine::tests::{NOW, create, engine};
+    use crate::options::{FormatOptions, Options};
+
+    /// Zones that must be emptied, as found by asking for the first of them again and again, and by a look at all.
+    fn to_empty(engine: &Engine) -> (Vec<ZoneId>, Vec<ZoneId>) {
+        let zones = &engine.store.zones;
+        let mut listed = Vec::new();
+        while let Some(next) = zones.choose_failing(|z| !listed.contains(&z.zone)) {
+            listed.push(next.zone);
+        }
+        let all = zones.status().into_iter();
+        (
+            listed,
+            all.filter(|z| z.must_be_emptied())
+                .map(|z| z.zone)
+                .collect(),
+        )
+    }
+
+    /// All zones were looked at for each 64 blocks that cleaning moved, as long as one had failed.
+    #[test]
+    fn zones_that_must_be_emptied_are_listed() {
+        let device = std::sync::Arc::new(persimmon_sim::SimDevice::new(SimConfig::new(60, 128)));
+        let options = FormatOptions {
+            copies: 2,
+            ..FormatOptions::default()
+        };
+        crate::mkfs::format(device.clone(), &options).unwrap();
+        let open = |read_only| {
+            let options = Options {
+                read_only,
+                ..Options::default()
+            };
+            crate::recovery::open(device.clone(), options).unwrap().0
+        };
+        let engine = open(false);
+        let ino = create(&engine);
+        engine.data.write(ino, 0, &[7; 50_000], NOW).unwrap();
+        engine.close().unwrap();
+        drop(engine);
+        // No zone is written to.
+        let engine = open(true);
+        let zones = &engine.store.zones;
+        assert_eq!(to_empty(&engine), (vec![], vec![]));
+        let of = |role| {
+            let status = zones.status().into_iter();
+            let mut zones =
+                status.filter(move |z| z.entry.role == role && z.entry.valid > 0 && !z.open);
+            zones.next().unwrap()
+        };
+        let (data, metadata) = (of(Role::Data), of(Role::Metadata));
+        zones.note_lack_of_redundancy(data.zone);
+        assert_eq!(to_empty(&engine), (vec![data.zone], vec![data.zone]));
+        // What is in both is counted in the first.
+        let partner = metadata.partner.unwrap();
+        zones.note_failure(&engine.store.media, partner, ZoneFailure::Offline);
+        let (listed, all) = to_empty(&engine);
+        assert_eq!(listed, all);
+        assert!(
+            [data.zone, metadata.zone]
+                .iter()
+                .all(|zone| all.contains(zone))
+        );
+    }
 
     /// A single zone that had failed made every want of zones the end of the volume: nobody cleaned for what was to be written.
     #[test]
