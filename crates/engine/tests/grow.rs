@@ -14,7 +14,7 @@ use persimmon_engine::{Alteration, Error, FormatOptions, Options, RecoveryReport
 use persimmon_format::Ino;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::{PROPERTIES, ZoneHeader};
-use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_sim::{Fault, FaultTarget, SimConfig, SimDevice};
 
 /// Zones of the volume as it is made; all of them can be the log's.
 const BEFORE: u32 = 40;
@@ -447,4 +447,73 @@ fn data_is_not_promised_the_zones_that_metadata_has_yet_to_leave() {
         "{more} in {zones} zones"
     );
     compare(&volume, &inos);
+}
+
+/// For blocks that could not be read the whole volume was cleaned, again and again, and then space was blamed.
+#[test]
+fn what_cannot_be_read_is_told_where_zones_are_given_up() {
+    let (device, mut inos) = written(split(100, 25));
+    let first: Arc<dyn ZonedDevice> = Arc::new(FirstZones::of(device.clone(), BEFORE));
+    let (volume, _) = Volume::open(first.clone(), Options::default()).unwrap();
+    let last = |volume: &Volume| {
+        let mut zones = volume.zones().into_iter();
+        zones.find(|zone| {
+            let is_full = zone.entry.role == Role::Data && !zone.open && zone.entry.valid > 40;
+            is_full && LAST.contains(&zone.zone.0)
+        })
+    };
+    // Zones that were used before come last.
+    let zone = loop {
+        if let Some(zone) = last(&volume) {
+            break zone;
+        }
+        let ino = create(&volume).unwrap();
+        volume.write(ino, 0, &noise(ino.0, 50_000), NOW).unwrap();
+        volume.sync().unwrap();
+        inos.push(ino);
+        if inos.len() > 100 {
+            let garbage = inos.remove(inos.len() / 2);
+            volume.truncate(garbage, 0, NOW).unwrap();
+        }
+    };
+    volume.close().unwrap();
+    drop(volume);
+    device.inject(Fault::for_ever(FaultTarget::Read).zone(zone.zone));
+    let open = || {
+        let device = Arc::new(Withheld::of(first.clone(), LAST));
+        Volume::open(device, Options::default()).unwrap().0
+    };
+    let volume = open();
+    let others = |volume: &Volume| -> Vec<(ZoneId, u64)> {
+        let zones = volume.zones().into_iter();
+        let others =
+            zones.filter(|zone| zone.entry.role == Role::Data && !LAST.contains(&zone.zone.0));
+        others
+            .map(|zone| (zone.zone, zone.entry.sequence))
+            .collect()
+    };
+    let before = others(&volume);
+    let refused = Alteration::of(&volume).move_all(&LAST).unwrap_err();
+    assert!(
+        matches!(refused, Error::Unmovable { zone: told } if told == zone.zone),
+        "{refused}"
+    );
+    let after = others(&volume);
+    assert!(
+        before.iter().all(|zone| after.contains(zone)),
+        "others were cleaned"
+    );
+    drop(volume);
+
+    let volume = open();
+    inos.retain(|ino| {
+        let is_read = volume.read(*ino, 0, &mut vec![0; 50_000]).is_ok();
+        if !is_read {
+            volume.truncate(*ino, 0, NOW).unwrap();
+        }
+        is_read
+    });
+    Alteration::of(&volume).move_all(&LAST).unwrap();
+    drop(volume);
+    compare(&open(), &inos);
 }

@@ -113,6 +113,16 @@ impl Cleaner {
         self.store.zones.choose_failing(waits)
     }
 
+    /// A zone that must be emptied and of which nothing could be moved when that was tried.
+    pub(crate) fn unmovable(&self) -> Option<ZoneId> {
+        let was_tried = |z: &ZoneStatus| {
+            let tried = self.unproductive.lock().get(&z.zone).copied();
+            tried.is_some_and(|tried| tried.sequence == z.entry.sequence)
+        };
+        let zone = self.store.zones.choose_failing(was_tried)?;
+        Some(zone.zone)
+    }
+
     pub(crate) fn choose_victim_of(
         &self,
         device: DeviceKind,
