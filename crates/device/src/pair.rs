@@ -114,6 +114,17 @@ pub enum PairError {
         /// The volume.
         uuid: Uuid,
     },
+    /// A device was made for the metadata of a volume that has another number of zones by now.
+    #[error(
+        "{path} was made for the metadata of volume {uuid} when that had another number of zones: make it anew, \
+         with --force"
+    )]
+    MadeBefore {
+        /// The device.
+        path: String,
+        /// The volume.
+        uuid: Uuid,
+    },
     /// Zones for the label hold that of another volume and take no other.
     #[error(
         "{path} is marked as the device for {} of volume {uuid} in a zone that has failed and cannot be \

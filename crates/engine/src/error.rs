@@ -39,6 +39,15 @@ pub enum Error {
         /// Zones of the device.
         zones: u32,
     },
+    /// A zone that the volume has to give up holds blocks that cannot be read, and so cannot be moved.
+    #[error(
+        "zone {zone}, which the volume has to give up, holds blocks that cannot be read, and so cannot be moved: mount the volume, run \
+         `persimmon scrub`, which names their files, remove these or replace them by copies of yours, and try again"
+    )]
+    Unmovable {
+        /// The zone.
+        zone: ZoneId,
+    },
     /// The log, or what a recovery needs of it, was in zones that have failed.
     #[error(
         "the log was in zone {zone}, which is offline ({source}); `persimmon recover` rebuilds the \

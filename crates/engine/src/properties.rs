@@ -20,7 +20,6 @@ use crate::store::Store;
 use crate::volume::Volume;
 use crate::zones::Budget;
 use crate::zones::budget::ZoneCapacities;
-use crate::zones::table::ZoneStatus;
 
 /// Checkpoints after which all has moved that can.
 const ROUNDS_MAX: u32 = 16;
@@ -113,7 +112,7 @@ impl<'v> Alteration<'v> {
     /// Moves it there, and has checkpoints tell.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// There is no room for it; [`Error::Unmovable`] if it cannot be read. What else can move has moved.
     pub fn move_all(&self, given_up: &Range<u32>) -> Result<()> {
         let (engine, store) = (&self.0.engine, self.store());
         store.check_writable()?;
@@ -123,14 +122,13 @@ impl<'v> Alteration<'v> {
                 engine.checkpoints.write()?;
                 return engine.close();
             }
-            let may_move = || {
-                let zones = store.zones.status();
-                zones.iter().any(ZoneStatus::must_be_emptied)
-            };
-            while may_move() && engine.reclaimer.clean_one()? {}
+            engine.reclaimer.empty_failing()?;
             // What is empty is free, or retired, from a checkpoint on, and the log leaves a zone with one.
             engine.checkpoints.write()?;
             store.zones.complete_resets(&store.media);
+        }
+        if let Some(zone) = engine.reclaimer.unmovable() {
+            return Err(Error::Unmovable { zone });
         }
         Err(Error::Geometry(
             "there is not enough free space to move what is in zones that the volume has to give up: remove something first".into(),

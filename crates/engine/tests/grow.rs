@@ -7,11 +7,14 @@ mod common;
 use std::sync::Arc;
 
 use common::{NOW, create, noise};
-use persimmon_device::{Command, FirstZones, MetadataZones, Striped, Stripes, ZoneId, ZonedDevice};
+use persimmon_device::{
+    BLOCK_SIZE, Command, FirstZones, MetadataZones, Striped, Stripes, Withheld, ZoneId, ZonedDevice,
+};
 use persimmon_engine::{Alteration, Error, FormatOptions, Options, RecoveryReport, Volume};
 use persimmon_format::Ino;
+use persimmon_format::table::Role;
 use persimmon_format::zone_header::{PROPERTIES, ZoneHeader};
-use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_sim::{Fault, FaultTarget, SimConfig, SimDevice};
 
 /// Zones of the volume as it is made; all of them can be the log's.
 const BEFORE: u32 = 40;
@@ -67,6 +70,21 @@ fn split(all: u32, more: u32) -> SimConfig {
     let made = if more < 20 { 20 } else { 0 };
     config.geometry.metadata_zones = MetadataZones::of([0..made, BEFORE..BEFORE + more]);
     config
+}
+
+/// Zones that a volume of one device gives up when it gets another one for metadata.
+const LAST: std::ops::Range<u32> = BEFORE - 2..BEFORE;
+
+/// Two devices, of which the volume had one at first: its last two zones are not there any more.
+fn added(all: u32, more: u32) -> (Arc<SimDevice>, Vec<Ino>) {
+    let (device, inos) = written(split(all, more));
+    let first: Arc<dyn ZonedDevice> = Arc::new(FirstZones::of(device.clone(), BEFORE));
+    let first = Arc::new(Withheld::of(first, LAST));
+    let (volume, _) = Volume::open(first, Options::default()).unwrap();
+    Alteration::of(&volume).move_all(&LAST).unwrap();
+    drop(volume);
+    LAST.map(ZoneId).for_each(|zone| device.set_offline(zone));
+    (device, inos)
 }
 
 fn compare(volume: &Volume, inos: &[Ino]) {
@@ -364,4 +382,138 @@ fn a_volume_is_called_by_its_new_names() {
     assert!(volume.incompatible & PROPERTIES != 0);
     let (volume, _) = open(&device);
     compare(&volume, &inos);
+}
+
+/// The two zones given up for a label counted as zones that users may fill, and as failed ones.
+#[test]
+fn zones_that_were_given_up_are_none_of_the_volumes() {
+    let (device, inos) = added(100, 25);
+    let (volume, _) = open(&device);
+    assert_eq!(volume.failed_zones(), 2);
+    let growth = Alteration::of(&volume).grow(false).unwrap();
+    drop(volume);
+    let (volume, _) = open(&device);
+    assert_eq!(volume.failed_zones(), 0);
+    let blocks = volume.space().total_bytes / BLOCK_SIZE as u64;
+    assert_eq!(blocks, growth.user_blocks);
+    compare(&volume, &inos);
+}
+
+/// Between the growth that gives a volume its device for metadata and the move of what belongs there, data was promised the zones
+/// that metadata was in, and found none of them.
+#[test]
+fn data_is_not_promised_the_zones_that_metadata_has_yet_to_leave() {
+    let (device, inos) = written(split(100, 60));
+    let first: Arc<dyn ZonedDevice> = Arc::new(FirstZones::of(device.clone(), BEFORE));
+    let (volume, _) = Volume::open(first, Options::default()).unwrap();
+    // They lie in the tree.
+    for _ in 0..4000 {
+        let ino = create(&volume).unwrap();
+        volume.write(ino, 0, &noise(ino.0, 1500), NOW).unwrap();
+    }
+    volume.close().unwrap();
+    drop(volume);
+    Alteration::of(&open(&device).0).grow(false).unwrap();
+
+    let (volume, _) = open(&device);
+    let misplaced = |volume: &Volume| {
+        let zones = volume.zones();
+        let own = zones.iter().take(BEFORE as usize);
+        own.filter(|zone| matches!(zone.entry.role, Role::Log | Role::Metadata))
+            .count() as u64
+    };
+    let (zones, available) = (misplaced(&volume), volume.space().available_bytes);
+    assert!(zones > 10, "{zones}");
+    // Somebody mounts it like this: what is acknowledged finds room.
+    let ino = create(&volume).unwrap();
+    let mut end = 0;
+    loop {
+        match volume.write(ino, end, &noise(end, 50_000), NOW) {
+            Ok(written) => end += written as u64,
+            Err(Error::NoSpace) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    volume.sync().unwrap();
+    volume.truncate(ino, 0, NOW).unwrap();
+    volume.sync().unwrap();
+    Alteration::of(&volume).move_all(&(0..0)).unwrap();
+    drop(volume);
+    let (volume, _) = open(&device);
+    assert_eq!(misplaced(&volume), 0);
+    let more = volume.space().available_bytes.saturating_sub(available);
+    assert!(
+        more / BLOCK_SIZE as u64 >= zones * 100,
+        "{more} in {zones} zones"
+    );
+    compare(&volume, &inos);
+}
+
+/// For blocks that could not be read the whole volume was cleaned, again and again, and then space was blamed.
+#[test]
+fn what_cannot_be_read_is_told_where_zones_are_given_up() {
+    let (device, mut inos) = written(split(100, 25));
+    let first: Arc<dyn ZonedDevice> = Arc::new(FirstZones::of(device.clone(), BEFORE));
+    let (volume, _) = Volume::open(first.clone(), Options::default()).unwrap();
+    let last = |volume: &Volume| {
+        let mut zones = volume.zones().into_iter();
+        zones.find(|zone| {
+            let is_full = zone.entry.role == Role::Data && !zone.open && zone.entry.valid > 40;
+            is_full && LAST.contains(&zone.zone.0)
+        })
+    };
+    // Zones that were used before come last.
+    let zone = loop {
+        if let Some(zone) = last(&volume) {
+            break zone;
+        }
+        let ino = create(&volume).unwrap();
+        volume.write(ino, 0, &noise(ino.0, 50_000), NOW).unwrap();
+        volume.sync().unwrap();
+        inos.push(ino);
+        if inos.len() > 100 {
+            let garbage = inos.remove(inos.len() / 2);
+            volume.truncate(garbage, 0, NOW).unwrap();
+        }
+    };
+    volume.close().unwrap();
+    drop(volume);
+    device.inject(Fault::for_ever(FaultTarget::Read).zone(zone.zone));
+    let open = || {
+        let device = Arc::new(Withheld::of(first.clone(), LAST));
+        Volume::open(device, Options::default()).unwrap().0
+    };
+    let volume = open();
+    let others = |volume: &Volume| -> Vec<(ZoneId, u64)> {
+        let zones = volume.zones().into_iter();
+        let others =
+            zones.filter(|zone| zone.entry.role == Role::Data && !LAST.contains(&zone.zone.0));
+        others
+            .map(|zone| (zone.zone, zone.entry.sequence))
+            .collect()
+    };
+    let before = others(&volume);
+    let refused = Alteration::of(&volume).move_all(&LAST).unwrap_err();
+    assert!(
+        matches!(refused, Error::Unmovable { zone: told } if told == zone.zone),
+        "{refused}"
+    );
+    let after = others(&volume);
+    assert!(
+        before.iter().all(|zone| after.contains(zone)),
+        "others were cleaned"
+    );
+    drop(volume);
+
+    let volume = open();
+    inos.retain(|ino| {
+        let is_read = volume.read(*ino, 0, &mut vec![0; 50_000]).is_ok();
+        if !is_read {
+            volume.truncate(*ino, 0, NOW).unwrap();
+        }
+        is_read
+    });
+    Alteration::of(&volume).move_all(&LAST).unwrap();
+    drop(volume);
+    compare(&open(), &inos);
 }

@@ -2,7 +2,8 @@
 //!
 //! In four steps: the device is made; the volume gives up its last two zones, which are for a label from then on; that label is
 //! written, and the volume is on two devices; it grows by the zones of the new one, and what belongs there moves there. After each of them, or in
-//! the midst of one, the volume can be used, and the next try goes on.
+//! the midst of one, the volume can be used, and the next try goes on. Up to the label its device is opened once and stays locked: nobody
+//! makes it larger, writes to the zones that were given up, or leaves ends of files that were flushed.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,9 +19,9 @@ use persimmon_device::{
 use persimmon_engine::{Alteration, Growth, Volume};
 use uuid::Uuid;
 
-use crate::properties::{Use, open, options_for, refused};
-use crate::volume::{METADATA_BYTES_MIN, image, made};
-use crate::{EngineOptions, Error, Filesystem, Grow, Options, Result};
+use crate::properties::{Use, open, options_for, refused, volume_on};
+use crate::volume::{METADATA_BYTES_MIN, Opened, image, made};
+use crate::{EngineOptions, Error, Filesystem, Grow, Options, Result, SystemClock};
 
 /// How a volume gets a device for metadata.
 #[derive(Clone, Debug)]
@@ -87,11 +88,44 @@ fn name(both: &Path, wait: Duration) -> Result<()> {
 
 /// All up to the label that has the volume on two devices.
 fn begin(path: &Path, metadata: &Path, add: &AddMetadata) -> Result<()> {
-    let wait = add.wait_for_lock;
+    // What is refused is refused before the device is opened to write.
+    drop(plan(path, metadata, add, Use::Look)?);
+    // From here on nobody else has it, so the plan stays right.
+    let (drive, plan) = plan(path, metadata, add, Use::Change)?;
+    // What is refused for writing is refused before anything is made.
+    drop(volume_on(&drive, path, Use::Change)?);
+    bring_in(&drive, path)?;
+
+    let parts = ((metadata, &plan.shape), (path, drive.geometry()));
+    let named = (plan.uuid, plan.label.as_str());
+    Pair::make_metadata(parts.0, parts.1, named, &plan.options)?;
+    give_up(&drive, path)?;
+    let options = options_for(add.wait_for_lock, Use::Change);
+    Ok(Pair::join(metadata, &drive, plan.uuid, &options)?)
+}
+
+/// The device for metadata as it is to be made.
+struct Plan {
+    shape: ImageGeometry,
+    options: CreateOptions,
+    /// Of the volume.
+    uuid: Uuid,
+    label: String,
+}
+
+/// Opens the device of the volume, and refuses what the volume cannot have. Nothing is made.
+fn plan(
+    path: &Path,
+    metadata: &Path,
+    add: &AddMetadata,
+    purpose: Use,
+) -> Result<(Arc<Drive>, Plan)> {
     pair::check_two(metadata, path)?;
-    let (device, volume) = open(path, wait, Use::Look)?;
-    let identity = volume.identity().clone();
-    let geometry = device.geometry().clone();
+    let options = options_for(add.wait_for_lock, purpose);
+    let drive = Arc::new(Drive::open(path, &options)?);
+    let volume = volume_on(&drive, path, Use::Look)?;
+    let identity = volume.identity();
+    let geometry = drive.geometry();
     if geometry.stripes.is_some() {
         return Err(refused(
             path,
@@ -104,36 +138,44 @@ fn begin(path: &Path, metadata: &Path, add: &AddMetadata) -> Result<()> {
             "its device has more zones than the volume: `persimmon grow` first",
         ));
     }
-    let shape = shape(metadata, &geometry, add.size_bytes)?;
+    let shape = shape(metadata, geometry, add.size_bytes)?;
     let (of_metadata, capacity) = made(metadata, &shape)?;
-    let planned = Pair::with_metadata(metadata, &of_metadata, &geometry)?;
+    let planned = Pair::with_metadata(metadata, &of_metadata, geometry)?;
     Alteration::of(&volume)
         .growth_on(&planned, Some(capacity))
         .map_err(Error::of_volume_at(path))?;
-    // Who looks for the volume by its names does not find this yet.
-    let options = CreateOptions {
-        force: add.force,
-        uuid: Uuid::new_v4(),
-        ..CreateOptions::default()
+    let plan = Plan {
+        shape,
+        // Who looks for the volume by its names does not find this yet.
+        options: CreateOptions {
+            force: add.force,
+            uuid: Uuid::new_v4(),
+            ..CreateOptions::default()
+        },
+        uuid: Uuid::from_bytes(identity.uuid),
+        label: identity.label.clone(),
     };
-    let uuid = Uuid::from_bytes(identity.uuid);
-    let parts = ((metadata, &shape), (path, &geometry));
-    drop((volume, device));
-    Pair::check_metadata(parts.0, parts.1, uuid, &options)?;
-    // What is refused for writing is refused before anything is made.
-    drop(open(path, wait, Use::Change)?);
-    // What programs flushed before they died is kept for this device, and would not be looked for by the name of both.
-    Filesystem::open(path, &Options::default())?.close()?;
+    let (of_metadata, of_data) = ((metadata, &plan.shape), (path, geometry));
+    Pair::check_metadata(of_metadata, of_data, plan.uuid, &plan.options)?;
+    drop(volume);
+    Ok((drive, plan))
+}
 
-    let named = (uuid, identity.label.as_str());
-    Pair::make_metadata(parts.0, parts.1, named, &options)?;
-    give_up(path, wait, geometry.zone_count)?;
-    Ok(Pair::join(
-        metadata,
-        path,
-        uuid,
-        &options_for(wait, Use::Change),
-    )?)
+/// Brings in what programs flushed before they died: it is kept for this device, and would not be looked for by the name of both.
+fn bring_in(drive: &Arc<Drive>, path: &Path) -> Result<()> {
+    let opened = Opened::new(Arc::clone(drive) as _, &Options::default());
+    let fs = opened
+        .map_err(Error::of_volume_at(path))?
+        .start(Arc::new(SystemClock))?;
+    let waiting = fs.files_waiting();
+    fs.close()?;
+    if waiting > 0 {
+        return Err(refused(
+            path,
+            "there is no room on the volume for what programs flushed before they died: remove something first",
+        ));
+    }
+    Ok(())
 }
 
 /// The shape of an image for metadata. Its zones are not larger than those of the volume.
@@ -164,10 +206,10 @@ fn shape(metadata: &Path, data: &Geometry, size: Option<u64>) -> Result<ImageGeo
 }
 
 /// Has a volume do without its last two zones.
-fn give_up(path: &Path, wait: Duration, zones: u32) -> Result<()> {
+fn give_up(drive: &Arc<Drive>, path: &Path) -> Result<()> {
+    let zones = drive.geometry().zone_count;
     let last: Range<u32> = zones.saturating_sub(LABEL_ZONES)..zones;
-    let device = Drive::open(path, &options_for(wait, Use::Change))?;
-    let device = Withheld::of(Arc::new(device), last.clone());
+    let device = Withheld::of(Arc::clone(drive) as _, last.clone());
     let opened = Volume::open(Arc::new(device), EngineOptions::default());
     let (volume, _) = opened.map_err(Error::of_volume_at(path))?;
     Alteration::of(&volume)

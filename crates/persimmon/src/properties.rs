@@ -153,12 +153,18 @@ pub(crate) fn options_for(wait_for_lock: Duration, purpose: Use) -> OpenOptions 
 /// Opens a volume that nobody uses.
 pub(crate) fn open(path: &Path, wait: Duration, purpose: Use) -> Result<(Arc<Drive>, Volume)> {
     let device = Arc::new(Drive::open(path, &options_for(wait, purpose))?);
+    let volume = volume_on(&device, path, purpose)?;
+    Ok((device, volume))
+}
+
+/// The same on a device that is open.
+pub(crate) fn volume_on(device: &Arc<Drive>, path: &Path, purpose: Use) -> Result<Volume> {
     let options = EngineOptions {
         read_only: purpose == Use::Look,
         begin_log_zone: purpose == Use::Name && !device.has_identity(),
         ..EngineOptions::default()
     };
-    let opened = Volume::open(Arc::clone(&device) as _, options);
+    let opened = Volume::open(Arc::clone(device) as _, options);
     let (volume, _) = opened.map_err(Error::of_volume_at(path))?;
     if purpose != Use::Look && volume.is_read_only() {
         return Err(refused(
@@ -166,7 +172,7 @@ pub(crate) fn open(path: &Path, wait: Duration, purpose: Use) -> Result<(Arc<Dri
             "the volume is read-only, because something in it is damaged or lost: see `persimmon fsck`",
         ));
     }
-    Ok((device, volume))
+    Ok(volume)
 }
 
 pub(crate) fn refused(path: &Path, message: &str) -> Error {

@@ -5,10 +5,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use persimmon::{AddMetadata, Create, Filesystem, Options};
+use persimmon::{AddMetadata, Create, Filesystem, Grow, Options};
 use persimmon_device::image::ImageGeometry;
-use persimmon_device::{CreateOptions, Drive, OpenOptions, Pair, Withheld, ZonedDevice, pair};
+use persimmon_device::{
+    CreateOptions, DeviceError, Drive, OpenOptions, Pair, PairError, Withheld, ZonedDevice, pair,
+};
 use persimmon_engine::{Alteration, Options as EngineOptions, Volume};
 use uuid::Uuid;
 
@@ -61,7 +65,8 @@ fn interrupted(data: &Path, metadata: &Path, steps: u32) {
         Alteration::of(&volume).move_all(&last).unwrap();
     }
     if steps >= 3 {
-        Pair::join(metadata, data, uuid, &options).unwrap();
+        let device = Drive::open(data, &options).unwrap();
+        Pair::join(metadata, &device, uuid, &options).unwrap();
     }
 }
 
@@ -86,4 +91,67 @@ fn a_volume_opens_on_one_device_or_on_both_between_any_two_steps() {
         let again = Filesystem::add_metadata(&data, &metadata, &AddMetadata::default()).unwrap();
         assert!(again.is_none());
     }
+}
+
+/// The label went into the last zones of a device that was larger than the other one knew: of two labels that overlap neither one device
+/// nor both can be opened.
+#[test]
+fn a_device_that_grew_meanwhile_gets_no_label() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, metadata) = (made(dir.path()), dir.path().join("metadata"));
+    interrupted(&data, &metadata, 2);
+    let grow = Grow {
+        size_bytes: Some(64 << 20),
+        ..Grow::default()
+    };
+    assert!(!Filesystem::grow(&data, &grow).unwrap().is_none());
+    let options = OpenOptions::default();
+    let device = Drive::open(&data, &options).unwrap();
+    let (volume, _) = Volume::open(Arc::new(device), EngineOptions::default()).unwrap();
+    let uuid = Uuid::from_bytes(volume.identity().uuid);
+    drop(volume);
+    let device = Drive::open(&data, &options).unwrap();
+    let refused = Pair::join(&metadata, &device, uuid, &options).unwrap_err();
+    assert!(
+        matches!(refused, DeviceError::Pair(PairError::MadeBefore { .. })),
+        "{refused}"
+    );
+    drop(device);
+    check(&data);
+    let add = AddMetadata {
+        force: true,
+        ..AddMetadata::default()
+    };
+    Filesystem::add_metadata(&data, &metadata, &add).unwrap();
+    check(&pair::uri(&metadata, &data));
+}
+
+/// Between two steps the device was let go of: another process could use the zones that were given up, make the device larger, or leave
+/// what nobody would look for again.
+#[test]
+fn nobody_opens_the_device_between_two_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, metadata) = (made(dir.path()), dir.path().join("metadata"));
+    let is_over = AtomicBool::new(false);
+    let options = OpenOptions {
+        wait_for_lock: Duration::ZERO,
+        ..OpenOptions::default()
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // Who has it while the other one is made has it between two steps; from the label on it is refused.
+                if let Ok(device) = Drive::open(&data, &options) {
+                    assert!(!metadata.exists());
+                    drop(device);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let added = Filesystem::add_metadata(&data, &metadata, &AddMetadata::default());
+        is_over.store(true, Ordering::Relaxed);
+        other.join().unwrap();
+        added.unwrap();
+    });
+    check(&pair::uri(&metadata, &data));
 }

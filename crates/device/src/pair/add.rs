@@ -106,10 +106,11 @@ impl Pair {
     }
 
     /// Writes the label of the device that the volume was on alone, whose last two zones nobody needs any more. From then on the volume
-    /// is on both.
+    /// is on both. Who calls it has kept that device since it saw that nobody needs them: another process could use them, or make
+    /// the device larger.
     ///
-    /// Errors: the other one was not made for this volume; a device fails.
-    pub fn join(metadata: &Path, data: &Path, volume: Uuid, options: &OpenOptions) -> Result<()> {
+    /// Errors: the other one was not made for this volume, or before that had as many zones as now; a device fails.
+    pub fn join(metadata: &Path, data: &Drive, volume: Uuid, options: &OpenOptions) -> Result<()> {
         let of_metadata = super::label(&Drive::open_part(metadata, options)?)?;
         let found = of_metadata.filter(|label| label.uuid == volume.into_bytes());
         let Some(found) = found.filter(|label| label.kind == DeviceKind::Metadata) else {
@@ -118,11 +119,16 @@ impl Pair {
                 kind: DeviceKind::Metadata,
             }));
         };
-        let drive = Drive::open_part(data, options)?;
         let named = (volume, found.label.as_str());
-        let labels = labels(named, found.metadata, drive.geometry())
-            .map_err(|why| open_error(data, &why))?;
-        label::write(&drive, &labels.data, data)
+        let labels = labels(named, found.metadata, data.geometry())
+            .map_err(|why| open_error(data.path(), &why))?;
+        if labels.metadata != found {
+            return Err(DeviceError::Pair(PairError::MadeBefore {
+                path: metadata.display().to_string(),
+                uuid: volume,
+            }));
+        }
+        label::write(data, &labels.data, data.path())
     }
 }
 

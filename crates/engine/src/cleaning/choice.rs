@@ -106,16 +106,21 @@ impl Cleaner {
 
     /// A failed zone, a zone of a pair of which one has failed, or one that lacks redundancy, that is not empty yet.
     pub(crate) fn choose_failing(&self) -> Option<ZoneStatus> {
-        if !self.store.zones.may_have_to_empty() {
-            return None;
-        }
         let checkpoint = self.store.on_device().number;
-        let waits = |z: &&ZoneStatus| {
-            z.must_be_emptied()
-                && !self.store.zones.is_filled(z.zone)
-                && !self.is_unproductive(z, checkpoint)
+        let waits = |z: &ZoneStatus| {
+            !self.store.zones.is_filled(z.zone) && !self.is_unproductive(z, checkpoint)
         };
-        self.store.zones.status().iter().find(waits).copied()
+        self.store.zones.choose_failing(waits)
+    }
+
+    /// A zone that must be emptied and of which nothing could be moved when that was tried.
+    pub(crate) fn unmovable(&self) -> Option<ZoneId> {
+        let was_tried = |z: &ZoneStatus| {
+            let tried = self.unproductive.lock().get(&z.zone).copied();
+            tried.is_some_and(|tried| tried.sequence == z.entry.sequence)
+        };
+        let zone = self.store.zones.choose_failing(was_tried)?;
+        Some(zone.zone)
     }
 
     pub(crate) fn choose_victim_of(

@@ -1,5 +1,6 @@
 //! Cleaning ahead of need, a step at a time, and the checkpoints that free what it emptied.
 
+use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
 use super::{MOVE_BLOCKS, Reclaimer};
@@ -69,6 +70,17 @@ impl Reclaimer {
                 Stepped::Idle => return Ok(false),
             }
         }
+    }
+
+    /// Cleans the zones that must be emptied, as far as that is possible before the next checkpoint, and no others.
+    pub(crate) fn empty_failing(&self) -> Result<()> {
+        while self.cleaner.choose_failing().is_some() && self.clean_one()? {}
+        Ok(())
+    }
+
+    /// A zone that must be emptied and of which nothing could be moved when that was tried.
+    pub(crate) fn unmovable(&self) -> Option<ZoneId> {
+        self.cleaner.unmovable()
     }
 
     /// A step on the first of these devices on which there is something to do.

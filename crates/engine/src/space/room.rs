@@ -188,7 +188,12 @@ impl Space {
         Room {
             data: less(
                 self.fillable_blocks(),
-                [live(DeviceKind::Data), files, inline, 0],
+                [
+                    live(DeviceKind::Data),
+                    files,
+                    inline,
+                    self.store.zones.misplaced_blocks(),
+                ],
             ),
             metadata: less(
                 of_metadata,

@@ -16,7 +16,11 @@ impl Zones {
         let layout = &self.budget.layout;
         let blocks = layout.get(&self.device_blocks, device);
         let average = blocks / u64::from(layout.zone_count(device)).max(1);
-        let lost = u64::from(self.failed_in(device)) * average;
+        let misplaced = match device {
+            DeviceKind::Data => self.counts().misplaced,
+            DeviceKind::Metadata => 0,
+        };
+        let lost = u64::from(self.failed_in(device) + misplaced) * average;
         let spare = blocks.saturating_sub(self.live_blocks(device) + lost);
         (spare / average.max(1)) as u32
     }

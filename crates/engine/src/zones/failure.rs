@@ -107,7 +107,7 @@ impl Zones {
     }
 
     /// Whether there may be zones that have to be emptied.
-    pub(crate) fn may_have_to_empty(&self) -> bool {
+    pub(super) fn may_have_to_empty(&self) -> bool {
         self.lacks_redundancy.load(Ordering::Acquire) || self.failed_zones() > 0
     }
 
@@ -136,6 +136,10 @@ impl Zones {
 
     fn note_failure(&self, media: &Media, zone: ZoneId, failure: ZoneFailure) {
         let mut table = self.lock();
+        // What is in its partner is to be moved too.
+        if let Some(partner) = self.pairs.partner(zone) {
+            self.touched.touch(partner);
+        }
         let Some(entry) = table.entries.get_mut(zone) else {
             return;
         };
@@ -183,11 +187,15 @@ impl Zones {
         self.returned.notify_all();
     }
 
-    /// Counts failed zones; after each change of one or of its role.
+    /// Counts failed zones; after each change of one or of its role. What was given up for a label counts nowhere.
     pub(super) fn count_failed(&self, table: &Table) {
         let has_failed = |e: &ZoneEntry| e.failure.is_some() || e.role == Role::Retired;
         let layout = &self.budget.layout;
-        let failed = layout.sums(table.entries.iter().map(|(_, e)| has_failed(e).into()));
+        let given_up = layout.given_up();
+        let counts = |(zone, entry): (ZoneId, &ZoneEntry)| {
+            u64::from(has_failed(entry) && !given_up.contains(&zone.0))
+        };
+        let failed = layout.sums(table.entries.iter().map(counts));
         for device in layout.devices() {
             let count = layout.get(&failed, *device) as u32;
             layout
@@ -240,6 +248,11 @@ impl Zones {
         u64::from(self.failed_in(DeviceKind::Data)).saturating_mul(self.budget.data_zone_blocks)
     }
 
+    /// On two devices, blocks of data that find no room as long as what belongs on the other device is in their zones.
+    pub(crate) fn misplaced_blocks(&self) -> u64 {
+        u64::from(self.counts().misplaced).saturating_mul(self.budget.data_zone_blocks)
+    }
+
     /// On two devices, blocks that metadata may fill, likewise.
     pub(crate) fn metadata_blocks(&self) -> u64 {
         let lost = u64::from(self.failed_in(DeviceKind::Metadata));
@@ -247,10 +260,11 @@ impl Zones {
         self.budget.metadata_blocks.saturating_sub(lost)
     }
 
-    /// Why there is no zone for what must be written: too much is in use, or too many have failed.
+    /// Why there is no zone for what must be written: too much is in use, or so many have failed that nothing is left to users.
+    /// As long as something is left to them, cleaning may win a zone, or they may remove something.
     pub(crate) fn no_zone(&self) -> Error {
         let failed = self.failed_zones();
-        if failed == 0 {
+        if failed == 0 || !self.leaves_nothing() {
             return self.failing().unwrap_or_else(|| self.want_of_zones());
         }
         Error::WornOut {
@@ -261,12 +275,17 @@ impl Zones {
 
     /// The same for what users write: it is enough that nothing is left to them.
     pub(crate) fn no_space(&self) -> Error {
-        let is_split = self.budget.layout.is_split();
-        if self.user_blocks() == 0 || (is_split && self.metadata_blocks() == 0) {
+        if self.leaves_nothing() {
             self.no_zone()
         } else {
             Error::NoSpace
         }
+    }
+
+    /// Whether users may fill no block at all, or none of metadata.
+    fn leaves_nothing(&self) -> bool {
+        let is_split = self.budget.layout.is_split();
+        self.user_blocks() == 0 || (is_split && self.metadata_blocks() == 0)
     }
 
     /// Retires the failed zones that nothing refers to, nor will: what was written before one failed may enter the
@@ -275,7 +294,10 @@ impl Zones {
         if self.failed_zones() == 0 {
             return;
         }
-        for zone in table.entries.zones() {
+        self.update_index(table);
+        let failed: Vec<ZoneId> = table.victim_index.to_retire().collect();
+        let mut some_retired = false;
+        for zone in failed {
             let first = self.pairs.first(zone);
             let unused = self.valid.of(first) == PackUnits::ZERO && !self.pins.is_filled(first);
             let Some(entry) = table.entries.get(zone) else {
@@ -288,6 +310,7 @@ impl Zones {
                 && matches!(entry.role, Role::Free | Role::Metadata | Role::Data);
             if retires {
                 tracing::warn!(zone = zone.0, "a failed zone is empty and retired");
+                some_retired = true;
                 if let Some(partner) = self.pairs.separate(zone) {
                     self.touched.touch(partner);
                 }
@@ -297,10 +320,111 @@ impl Zones {
                         entry.is_used() || entry.role != Role::Free,
                         "zone {zone} is retired, and counts as free: {entry:?}"
                     );
-                    entry.role = Role::Retired;
+                    let role = std::mem::replace(&mut entry.role, Role::Retired);
+                    table.leave_role(zone, role, &self.budget);
                 }
             }
         }
-        self.count_failed(table);
+        if some_retired {
+            self.count_failed(table);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use persimmon_sim::SimConfig;
+
+    use super::*;
+    use crate::engine::Engine;
+    use crate::engine::tests::{NOW, create, engine};
+    use crate::options::{FormatOptions, Options};
+
+    /// Zones that must be emptied, as found by asking for the first of them again and again, and by a look at all.
+    fn to_empty(engine: &Engine) -> (Vec<ZoneId>, Vec<ZoneId>) {
+        let zones = &engine.store.zones;
+        let mut listed = Vec::new();
+        while let Some(next) = zones.choose_failing(|z| !listed.contains(&z.zone)) {
+            listed.push(next.zone);
+        }
+        let all = zones.status().into_iter();
+        (
+            listed,
+            all.filter(|z| z.must_be_emptied())
+                .map(|z| z.zone)
+                .collect(),
+        )
+    }
+
+    /// All zones were looked at for each 64 blocks that cleaning moved, as long as one had failed.
+    #[test]
+    fn zones_that_must_be_emptied_are_listed() {
+        let device = std::sync::Arc::new(persimmon_sim::SimDevice::new(SimConfig::new(60, 128)));
+        let options = FormatOptions {
+            copies: 2,
+            ..FormatOptions::default()
+        };
+        crate::mkfs::format(device.clone(), &options).unwrap();
+        let open = |read_only| {
+            let options = Options {
+                read_only,
+                ..Options::default()
+            };
+            crate::recovery::open(device.clone(), options).unwrap().0
+        };
+        let engine = open(false);
+        let ino = create(&engine);
+        engine.data.write(ino, 0, &[7; 50_000], NOW).unwrap();
+        engine.close().unwrap();
+        drop(engine);
+        // No zone is written to.
+        let engine = open(true);
+        let zones = &engine.store.zones;
+        assert_eq!(to_empty(&engine), (vec![], vec![]));
+        let of = |role| {
+            let status = zones.status().into_iter();
+            let mut zones =
+                status.filter(move |z| z.entry.role == role && z.entry.valid > 0 && !z.open);
+            zones.next().unwrap()
+        };
+        let (data, metadata) = (of(Role::Data), of(Role::Metadata));
+        zones.note_lack_of_redundancy(data.zone);
+        assert_eq!(to_empty(&engine), (vec![data.zone], vec![data.zone]));
+        // What is in both is counted in the first.
+        let partner = metadata.partner.unwrap();
+        zones.note_failure(&engine.store.media, partner, ZoneFailure::Offline);
+        let (listed, all) = to_empty(&engine);
+        assert_eq!(listed, all);
+        assert!(
+            [data.zone, metadata.zone]
+                .iter()
+                .all(|zone| all.contains(zone))
+        );
+    }
+
+    /// A single zone that had failed made every want of zones the end of the volume: nobody cleaned for what was to be written.
+    #[test]
+    fn a_volume_that_has_lost_a_zone_is_short_of_zones_as_others_are() {
+        let engine = engine(SimConfig::new(40, 128));
+        let zones = &engine.store.zones;
+        let fail =
+            |zone| zones.note_failure(&engine.store.media, ZoneId(zone), ZoneFailure::ReadOnly);
+        assert!(zones.no_zone().is_want_of_zones());
+        fail(39);
+        assert_eq!(zones.failed_zones(), 1);
+        assert!(zones.no_zone().is_want_of_zones());
+        (8..39).for_each(fail);
+        assert_eq!(zones.user_blocks(), 0);
+        let worn = zones.no_zone();
+        assert!(
+            matches!(
+                worn,
+                Error::WornOut {
+                    failed: 32,
+                    zones: 40
+                }
+            ),
+            "{worn}"
+        );
     }
 }

@@ -167,6 +167,17 @@ impl Table {
         invariant_sub!(self.alarm, self.counts.log_zones, 1, "zones of the log");
     }
 
+    /// A zone has another role from now on: what it held that belonged elsewhere is there.
+    pub(super) fn leave_role(&mut self, zone: ZoneId, role: Role, budget: &Budget) {
+        let was_misplaced = u32::from(budget.layout.is_misplaced(zone, role));
+        invariant_sub!(
+            self.alarm,
+            self.counts.misplaced,
+            was_misplaced,
+            "zones that hold what belongs elsewhere"
+        );
+    }
+
     /// A zone is to be reset; false if it is already, or there is no such zone.
     pub(super) fn begin_reset(&mut self, zone: ZoneId, budget: &Budget) -> bool {
         let Some(entry) = self.entries.get_mut(zone) else {
@@ -220,7 +231,7 @@ impl Table {
             "zone {zone} has failed, and becomes free: {entry:?}"
         );
         let counted = entry.role == Role::Free && !entry.is_used();
-        let was_log = entry.role == Role::Log;
+        let role = entry.role;
         *entry = ZoneEntry {
             capacity: entry.capacity,
             resets: entry.resets.saturating_add(was_reset.into()),
@@ -229,7 +240,8 @@ impl Table {
             ..ZoneEntry::default()
         };
         *self.free_zones_mut(zone, budget) += u32::from(!counted);
-        if was_log {
+        self.leave_role(zone, role, budget);
+        if role == Role::Log {
             self.forget_log_zone();
         }
     }

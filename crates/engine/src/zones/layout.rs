@@ -6,6 +6,9 @@
 //! journal), and metadata on nothing: the metadata device works like a volume to which nobody writes
 //! data, with all its reserves, and the data device reserves one zone for what cleaning moves and no more.
 
+use std::ops::Range;
+
+use persimmon_device::label::LABEL_ZONES;
 use persimmon_device::{Geometry, MetadataZones, ZoneId};
 use persimmon_format::table::Role;
 
@@ -60,8 +63,19 @@ impl Layout {
         match device {
             _ if !self.is_split() => self.zone_count,
             DeviceKind::Metadata => metadata,
-            DeviceKind::Data => self.zone_count.saturating_sub(metadata),
+            DeviceKind::Data => {
+                let given_up = self.given_up().len() as u32;
+                self.zone_count.saturating_sub(metadata + given_up)
+            }
         }
+    }
+
+    /// Numbers that no device has: where a volume of one device had its last zones, before it got another one for metadata, the label of
+    /// the first one is. They look as if they had failed.
+    pub(crate) fn given_up(&self) -> Range<u32> {
+        let added = Some(&self.metadata_zones).filter(|zones| zones.are_added());
+        let first = added.and_then(|zones| zones.runs().first());
+        first.map_or(0..0, |run| run.start.saturating_sub(LABEL_ZONES)..run.start)
     }
 
     /// The device that a zone is on.
@@ -85,6 +99,11 @@ impl Layout {
             Role::Data => self.contains(DeviceKind::Data, zone),
             Role::Free | Role::Retired => true,
         }
+    }
+
+    /// Whether a zone is one for data, and what it holds belongs elsewhere.
+    pub(crate) fn is_misplaced(&self, zone: ZoneId, role: Role) -> bool {
+        !self.suits(zone, role) && self.contains(DeviceKind::Data, zone)
     }
 
     /// Whether a zone may be of the log.
@@ -161,12 +180,12 @@ impl DeviceKind {
 mod tests {
     use super::*;
 
-    fn layout(conventional_zones: u32, metadata_zones: u32) -> Layout {
-        Layout::of(&Geometry {
+    fn geometry(conventional_zones: u32, metadata_zones: MetadataZones) -> Geometry {
+        Geometry {
             zone_count: 200,
             zone_blocks: 64,
             conventional_zones,
-            metadata_zones: MetadataZones::first(metadata_zones),
+            metadata_zones,
             max_open: None,
             max_active: None,
             max_transfer_blocks: 256,
@@ -174,7 +193,12 @@ mod tests {
             volatile_cache: true,
             write_pointer_is_proof: false,
             stripes: None,
-        })
+        }
+    }
+
+    fn layout(conventional_zones: u32, metadata_zones: u32) -> Layout {
+        let metadata_zones = MetadataZones::first(metadata_zones);
+        Layout::of(&geometry(conventional_zones, metadata_zones))
     }
 
     #[test]
@@ -203,5 +227,20 @@ mod tests {
         assert!(layout.is_log_candidate(ZoneId(39)) && !layout.is_log_candidate(ZoneId(40)));
         assert!(layout.only_log_candidates(DeviceKind::Metadata));
         assert!(!layout.contains(DeviceKind::Data, ZoneId(39)));
+        assert!(layout.given_up().is_empty());
+    }
+
+    /// A volume of 40 zones got a device of 60 for metadata, and then both got more.
+    #[test]
+    fn zones_that_were_given_up_for_a_label_are_none() {
+        let geometry = geometry(0, MetadataZones::of([40..100, 120..130]));
+        let added = Layout::of(&geometry);
+        assert_eq!(added.given_up(), 38..40);
+        assert_eq!(added.zone_count(DeviceKind::Metadata), 70);
+        assert_eq!(added.zone_count(DeviceKind::Data), 200 - 70 - 2);
+        // Until it grows it does not know of the other device.
+        let before = Layout::of(&geometry.first(40));
+        assert!(!before.is_split() && before.given_up().is_empty());
+        assert_eq!(before.zone_count(DeviceKind::Data), 40);
     }
 }

@@ -463,15 +463,20 @@ impl Zones {
         if let Some(entry) = table.entries.get_mut(zone) {
             entry.state = State::ResetFailed;
             entry.keeps_space = None;
-            let was_log = entry.role == Role::Log;
+            let role = entry.role;
+            let was_log = role == Role::Log;
             match (retired, was_log) {
                 (true, _) => entry.role = Role::Retired,
                 // It is out of the log: the next checkpoint tries again.
                 (false, true) => entry.role = Role::Free,
                 (false, false) => {}
             }
+            let stays = entry.role == role;
             if was_log {
                 table.forget_log_zone();
+            }
+            if !stays {
+                table.leave_role(zone, role, &self.budget);
             }
         }
         self.count_failed(&table);

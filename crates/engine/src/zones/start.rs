@@ -69,6 +69,9 @@ impl Zones {
             let device = budget.layout.device_of(zone);
             *budget.layout.get_mut(&mut free, device) += u32::from(is_free);
         }
+        let roles = (0..).map(ZoneId).zip(entries.iter());
+        let misplaced = roles.filter(|(zone, e)| budget.layout.is_misplaced(*zone, e.role));
+        let misplaced = misplaced.count() as u32;
         let touched = Touched::none(found.len() as u32);
         let counted = found.iter().map(|f| &f.entry);
         let valid = ValidCounts::new(
@@ -111,6 +114,7 @@ impl Zones {
                     counts: ZoneCounts {
                         free,
                         log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
+                        misplaced,
                         journal_blocks,
                         journal_blocks_secured,
                         write_clock,

@@ -246,9 +246,10 @@ impl Zones {
             && !matches!(entry.role, Role::Data | Role::Log)
         {
             let counted = entry.role == Role::Free && !entry.is_used();
-            entry.role = Role::Data;
+            let role = std::mem::replace(&mut entry.role, Role::Data);
             entry.close();
             self.lives.set(zone, entry.life);
+            table.leave_role(zone, role, &self.budget);
             if counted {
                 table.take_from_free(zone, &self.budget);
             }

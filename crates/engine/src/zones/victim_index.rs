@@ -62,6 +62,15 @@ enum Listing {
     },
 }
 
+/// What is to become of a zone that has failed, or whose partner has, or that lacks redundancy.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Failing {
+    /// See [`ZoneStatus::must_be_emptied`](super::table::ZoneStatus::must_be_emptied).
+    to_empty: bool,
+    /// It has failed: it is out of use for good once nothing is in it.
+    to_retire: bool,
+}
+
 /// The score of a victim, as the bits of a float: the bits of positive floats sort like their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Score(u32);
@@ -156,6 +165,10 @@ pub(super) struct VictimIndex {
     score: Order<Score>,
     garbage: Order<u32>,
     metadata_garbage: Order<u32>,
+    /// Zones that must be emptied, whatever else they are listed as.
+    to_empty: BTreeSet<ZoneId>,
+    /// Zones that have failed and are not out of use yet.
+    to_retire: BTreeSet<ZoneId>,
 }
 
 impl VictimIndex {
@@ -195,6 +208,20 @@ impl VictimIndex {
             _ => {
                 self.list(zone, before, layout, false);
                 self.list(zone, listing, layout, true);
+            }
+        }
+    }
+
+    /// What is to become of a zone.
+    fn set_failing(&mut self, zone: ZoneId, failing: Failing) {
+        for (set, is_in) in [
+            (&mut self.to_empty, failing.to_empty),
+            (&mut self.to_retire, failing.to_retire),
+        ] {
+            if is_in {
+                set.insert(zone);
+            } else {
+                set.remove(&zone);
             }
         }
     }
@@ -271,6 +298,16 @@ impl VictimIndex {
         self.reclaimable.iter().chain(&self.reset_failed).copied()
     }
 
+    /// Zones that must be emptied.
+    pub(super) fn to_empty(&self) -> impl Iterator<Item = ZoneId> {
+        self.to_empty.iter().copied()
+    }
+
+    /// Zones that are out of use for good once nothing is in them.
+    pub(super) fn to_retire(&self) -> impl Iterator<Item = ZoneId> {
+        self.to_retire.iter().copied()
+    }
+
     /// Data zones by score, the best victim first.
     pub(super) fn by_score(&self) -> impl Iterator<Item = ZoneId> {
         self.score.iter().rev().map(|(_, zone)| *zone)
@@ -318,6 +355,10 @@ impl Zones {
         let zones = table.entries.zones();
         let listings = zones.map(|zone| self.listing(table, zone)).collect();
         table.victim_index = VictimIndex::of(listings, &self.budget.layout, &self.alarm);
+        for zone in table.entries.zones() {
+            let failing = self.failing_in(table, zone);
+            table.victim_index.set_failing(zone, failing);
+        }
         table.counts.reclaimable = table.victim_index.reclaimable_count;
     }
 
@@ -326,6 +367,8 @@ impl Zones {
         for zone in self.touched.take() {
             let listing = self.listing(table, zone);
             table.victim_index.set(zone, listing, &self.budget.layout);
+            let failing = self.failing_in(table, zone);
+            table.victim_index.set_failing(zone, failing);
         }
         table.counts.reclaimable = table.victim_index.reclaimable_count;
         invariant_holds!(
@@ -344,8 +387,13 @@ impl Zones {
         let agree = |table: &Table| {
             let mut zones = table.entries.zones();
             zones.all(|zone| {
-                let listed = table.victim_index.listings.get(zone.0 as usize).copied();
-                listed == Some(self.listing(table, zone))
+                let index = &table.victim_index;
+                let listed = index.listings.get(zone.0 as usize).copied();
+                let failing = Failing {
+                    to_empty: index.to_empty.contains(&zone),
+                    to_retire: index.to_retire.contains(&zone),
+                };
+                listed == Some(self.listing(table, zone)) && failing == self.failing_in(table, zone)
             })
         };
         // Who fills a zone holds no lock: a pin may have changed just now.
@@ -356,6 +404,22 @@ impl Zones {
                 false
             }
         })
+    }
+
+    fn failing_in(&self, table: &Table, zone: ZoneId) -> Failing {
+        let entry = table.entries.get(zone);
+        let lacks_redundancy = entry.is_some_and(|entry| entry.lacks_redundancy);
+        // Of nearly all zones.
+        if !lacks_redundancy && !self.has_failed_in(table, zone) {
+            return Failing::default();
+        }
+        let status = self.status_in(table, zone);
+        let retires = |role| matches!(role, Role::Free | Role::Metadata | Role::Data);
+        Failing {
+            to_empty: status.is_some_and(|status| status.must_be_emptied()),
+            to_retire: status
+                .is_some_and(|status| status.failure.is_some() && retires(status.entry.role)),
+        }
     }
 
     fn listing(&self, table: &Table, zone: ZoneId) -> Listing {

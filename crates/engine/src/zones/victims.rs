@@ -21,6 +21,17 @@ pub(crate) enum VictimPolicy {
 }
 
 impl Zones {
+    /// The first zone that must be emptied, among those that `may` be now.
+    pub(crate) fn choose_failing(&self, may: impl Fn(&ZoneStatus) -> bool) -> Option<ZoneStatus> {
+        if !self.may_have_to_empty() {
+            return None;
+        }
+        let table = self.indexed();
+        let zones = table.victim_index.to_empty();
+        let mut zones = zones.filter_map(|zone| self.status_in(&table, zone));
+        zones.find(|status| status.must_be_emptied() && may(status))
+    }
+
     /// The best zone of a device to empty among those that `may` be. Reclaimable zones are not among them.
     /// `metadata_share_min` is the share of garbage, in percent, below which metadata is left to
     /// die by itself: all of it is written anew by and by.

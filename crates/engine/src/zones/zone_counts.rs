@@ -24,6 +24,8 @@ pub(crate) struct ZoneCounts {
     pub(super) reclaimable: PerDevice<u32>,
     /// Zones of the log.
     pub(crate) log_zones: u32,
+    /// Zones for data that hold the log or metadata: what was on the one device before the volume got another one for these.
+    pub(crate) misplaced: u32,
     /// Blocks that the journal is to get as long as: zones are won for them.
     pub(crate) journal_blocks: u64,
     /// Those of them for which zones are secured: they are reserved.

@@ -1,6 +1,6 @@
 //! A full volume once could not be opened to write as long as a tail was to be brought in, so that nothing could be deleted either.
 
-use persimmon::FilesystemError;
+use persimmon::{AddMetadata, FilesystemError};
 
 use super::*;
 
@@ -136,4 +136,27 @@ fn cut() -> SetAttr {
         size: Some(0),
         ..SetAttr::default()
     }
+}
+
+/// It waited by the name of the one device, and nobody looked for it by the name of both.
+#[test]
+fn what_waits_for_room_keeps_a_volume_from_getting_a_device_for_metadata() {
+    let image = full(&Create::sized(64 << 20), unlink_victim);
+    let metadata = image.dir.path().join("metadata");
+    let add = || Filesystem::add_metadata(&image.path, &metadata, &AddMetadata::default());
+    let refused = add().unwrap_err();
+    assert!(
+        refused.to_string().contains("flushed before they died"),
+        "{refused}"
+    );
+    assert!(!metadata.exists());
+    let fs = image.open();
+    assert_eq!(tails(&fs).len(), 1);
+    fs.remove_file("/victim").unwrap();
+    fs.close().unwrap();
+    add().unwrap();
+    let both = persimmon::device::uri(&metadata, &image.path);
+    let fs = Filesystem::open(both, &Options::default()).unwrap();
+    assert!(fs.read("/log").unwrap() == whole());
+    fs.close().unwrap();
 }
