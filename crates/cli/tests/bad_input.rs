@@ -218,7 +218,8 @@ fn looking_changes_nothing() {
                 "shared",
                 "snapshots",
                 "deltas",
-                "dictionaries"
+                "dictionaries",
+                "compressed-log"
             ])
         );
         assert_eq!(info["zone_capacity_bytes"], 1 << 20);

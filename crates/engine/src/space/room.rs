@@ -185,15 +185,13 @@ impl Space {
         let in_tree = staged.saturating_add(reserved / OVERWRITTEN_PER_METADATA);
         let in_tree = in_tree.saturating_add(inline).saturating_mul(copies);
         let of_metadata = self.store.zones.metadata_blocks();
+        // Zones for data that still hold what belongs on the other device.
+        let misplaced = u64::from(self.store.zones.counts().misplaced);
+        let misplaced = misplaced.saturating_mul(self.store.zones.budget.data_zone_blocks);
         Room {
             data: less(
                 self.fillable_blocks(),
-                [
-                    live(DeviceKind::Data),
-                    files,
-                    inline,
-                    self.store.zones.misplaced_blocks(),
-                ],
+                [live(DeviceKind::Data), files, inline, misplaced],
             ),
             metadata: less(
                 of_metadata,

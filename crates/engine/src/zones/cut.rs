@@ -31,6 +31,7 @@ impl Zones {
         let mut table = self.lock();
         // Who still wants a zone will say so again.
         table.wanting.clear();
+        self.update_index(&mut table);
         self.retire(&mut table);
         self.update_index(&mut table);
         #[cfg(debug_assertions)]
@@ -127,21 +128,5 @@ impl Zones {
         (from..end)
             .filter_map(|zone| self.status_in(&table, ZoneId(zone as u32)))
             .collect()
-    }
-
-    pub(super) fn status_in(&self, table: &Table, zone: ZoneId) -> Option<ZoneStatus> {
-        let entry = table.entries.get(zone)?;
-        let partner = self.pairs.partner(zone);
-        let other = partner.and_then(|zone| table.entries.get(zone));
-        Some(ZoneStatus {
-            zone,
-            entry: entry.to_zit(self.valid(zone)),
-            capacity: entry.capacity,
-            open: entry.is_open(),
-            failure: entry.failure,
-            partner,
-            partner_failure: other.and_then(|other| other.failure),
-            lacks_redundancy: entry.lacks_redundancy,
-        })
     }
 }

@@ -83,13 +83,6 @@ impl Zones {
         self.has_failed_in(&self.lock(), zone)
     }
 
-    pub(super) fn has_failed_in(&self, table: &Table, zone: ZoneId) -> bool {
-        self.pairs
-            .both(zone)
-            .filter_map(|zone| table.entries.get(zone))
-            .any(|entry| entry.failure.is_some())
-    }
-
     /// Has a zone emptied, of which something would not survive the loss of another one.
     pub(crate) fn note_lack_of_redundancy(&self, zone: ZoneId) {
         let mut table = self.lock();
@@ -248,11 +241,6 @@ impl Zones {
         u64::from(self.failed_in(DeviceKind::Data)).saturating_mul(self.budget.data_zone_blocks)
     }
 
-    /// On two devices, blocks of data that find no room as long as what belongs on the other device is in their zones.
-    pub(crate) fn misplaced_blocks(&self) -> u64 {
-        u64::from(self.counts().misplaced).saturating_mul(self.budget.data_zone_blocks)
-    }
-
     /// On two devices, blocks that metadata may fill, likewise.
     pub(crate) fn metadata_blocks(&self) -> u64 {
         let lost = u64::from(self.failed_in(DeviceKind::Metadata));
@@ -289,12 +277,11 @@ impl Zones {
     }
 
     /// Retires the failed zones that nothing refers to, nor will: what was written before one failed may enter the
-    /// tree yet. Called under the metadata lock, at a checkpoint's cut. What is left of a pair is a zone like others.
+    /// tree yet. Called under the metadata lock, at a checkpoint's cut, when the victim index is as of now. What is left of a pair is a zone like others.
     pub(super) fn retire(&self, table: &mut Table) {
         if self.failed_zones() == 0 {
             return;
         }
-        self.update_index(table);
         let failed: Vec<ZoneId> = table.victim_index.to_retire().collect();
         let mut some_retired = false;
         for zone in failed {

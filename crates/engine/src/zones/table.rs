@@ -149,6 +149,31 @@ impl Zones {
         Locked::of(&self.table)
     }
 
+    /// Whether a zone or its partner is known to have failed.
+    pub(super) fn has_failed_in(&self, table: &Table, zone: ZoneId) -> bool {
+        self.pairs
+            .both(zone)
+            .filter_map(|zone| table.entries.get(zone))
+            .any(|entry| entry.failure.is_some())
+    }
+
+    /// A zone as the table has it.
+    pub(super) fn status_in(&self, table: &Table, zone: ZoneId) -> Option<ZoneStatus> {
+        let entry = table.entries.get(zone)?;
+        let partner = self.pairs.partner(zone);
+        let other = partner.and_then(|zone| table.entries.get(zone));
+        Some(ZoneStatus {
+            zone,
+            entry: entry.to_zit(self.valid(zone)),
+            capacity: entry.capacity,
+            open: entry.is_open(),
+            failure: entry.failure,
+            partner,
+            partner_failure: other.and_then(|other| other.failure),
+            lacks_redundancy: entry.lacks_redundancy,
+        })
+    }
+
     /// So much of file data at `addr` became referenced.
     pub(crate) fn add_data(&self, addr: Addr, units: PackUnits) {
         self.valid.add(Role::Data, addr.zone(), units);
