@@ -358,8 +358,6 @@ impl FileContent {
                     explained |= version.size_min == size || (whole && version.causes_none);
                 } else if version.causes_none && version.cut(length, size).hash == hash {
                     found = true;
-                    // It replaced a block that had brought this size already.
-                    explained |= size > 0 && version.size_min == size;
                 }
             }
             // For a block behind the end the size answers.

@@ -152,25 +152,6 @@ fn a_block_written_twice_brings_the_size_it_caused() {
     assert!(!admits(&content, &as_far));
 }
 
-/// Seed 950001488: the block that ends the file is in the history when it is overwritten beyond that end,
-/// which an unsynced write elsewhere has moved by then.
-#[test]
-fn a_block_overwritten_beyond_the_end_it_caused_may_still_end_there() {
-    let mut content = FileContent::default();
-    content.write(BLOCK, b"end");
-    content.write(5 * BLOCK, b"more");
-    content.write(BLOCK, b"THE WHOLE");
-    let mut cut = FileContent::default();
-    cut.write(BLOCK, b"THE");
-    assert!(admits(&content, &cut));
-    for size in [BLOCK + 2, BLOCK + 4] {
-        cut.truncate(size);
-        assert!(!admits(&content, &cut), "{size}");
-    }
-    content.commit();
-    assert!(!admits(&content, &cut));
-}
-
 #[test]
 fn a_synced_range_binds_its_blocks_and_no_others() {
     let mut content = file(&"x".repeat(2 * BLOCK_SIZE));
