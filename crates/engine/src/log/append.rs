@@ -128,16 +128,14 @@ impl Appender<'_> {
         if batch.sizes.is_empty() {
             return Ok(());
         }
-        let slices = match batch.slices.take() {
-            Some(slices) => slices,
-            None => cut_blocks(
+        let slices = &*batch.slices.get_or_insert_with(|| {
+            cut_blocks(
                 &batch.records,
                 &batch.sizes,
                 batch.first_lsn,
                 self.compresses,
-            ),
-        };
-        let slices = &*batch.slices.insert(slices);
+            )
+        });
         let end = slices.last().map_or(0, |slice| slice.range.end);
         invariant!(
             self.media.alarm,

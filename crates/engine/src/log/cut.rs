@@ -5,9 +5,9 @@ use std::ops::Range;
 use persimmon_format::Lsn;
 use persimmon_format::log::{BODY_LEN, Body, RECORDS_LEN_MAX, Records, compress};
 
-/// How often as many bytes are looked for as fill a block once they are compressed.
+/// Attempts to find the number of bytes that fill a block when compressed.
 const TRIES: u32 = 3;
-/// Of what the last bytes that were compressed let expect, so many of 16 are tried: those that do not fit are compressed in vain.
+/// Sixteenths of the expected number of bytes that are tried: bytes that do not fit are compressed in vain.
 const TRIED_OF_16: usize = 15;
 
 /// What goes into one journal block.
@@ -54,7 +54,7 @@ pub(super) fn spared_blocks(slices: &[Slice]) -> u64 {
     blocks.sum()
 }
 
-/// Blocks that records of so many bytes take less where they are in one.
+/// Blocks that compression saves where records of this length are in one block.
 pub(crate) fn spared(bytes: usize) -> u64 {
     (bytes.div_ceil(BODY_LEN) as u64).saturating_sub(1)
 }
@@ -100,12 +100,12 @@ pub(super) fn cut_blocks(
 
 /// Finds how many bytes fill a block.
 struct Filler {
-    /// So many do, by those before.
+    /// The number that filled the block before.
     expected: usize,
 }
 
 impl Filler {
-    /// The first so many of these bytes, and what they are compressed, unless no more of them than fit anyway.
+    /// How many of these bytes go into the next block, and their compressed form if more of them fit that way.
     fn fill(&mut self, bytes: &[u8]) -> (usize, Option<Vec<u8>>) {
         let mut len = self.expected.min(RECORDS_LEN_MAX);
         for _ in 0..TRIES {
@@ -162,7 +162,7 @@ mod tests {
         );
     }
 
-    /// Bytes of which so many in 8 are noise.
+    /// Bytes of which `of_8` in 8 are noise.
     fn noise(len: usize, of_8: usize) -> Vec<u8> {
         let mut state = 1_u64;
         let mut next = || {
