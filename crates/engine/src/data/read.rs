@@ -399,7 +399,8 @@ impl FileData {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
-        let plan = &plan.read_in_place(&self.store.media, offset, buf);
+        let left = plan.read_in_place(&self.store.media, offset, buf);
+        let plan = left.as_ref().unwrap_or(plan);
         self.fetch_planned(plan, |used, fetched| {
             let (block, addr) = (used.block, used.source.addr());
             let data = fetched.map_err(|error| match error {

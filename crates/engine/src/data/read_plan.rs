@@ -173,16 +173,23 @@ const IN_PLACE_BLOCKS: usize = 64;
 
 impl<'p> Plan<'p> {
     /// Reads to where the reader wants them what of the places is whole blocks that no cache keeps, if the device can do that. What is
-    /// left is to be fetched: also what is not as it should be, for it may be had otherwise.
-    pub(super) fn read_in_place(&self, media: &Media, offset: u64, buf: &mut [u8]) -> Plan<'p> {
+    /// left is to be fetched: also what is not as it should be, for it may be had otherwise. `None` where a cache keeps all blocks: all is left.
+    pub(super) fn read_in_place(
+        &self,
+        media: &Media,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Option<Plan<'p>> {
+        if self.caches.blocks.is_some() {
+            return None;
+        }
         let mut left = Plan::through(self.caches);
         let mut last = None;
         for used in &self.uses {
             let Some((addr, blocks)) = self.places.get(used.place).copied() else {
                 continue;
             };
-            if self.caches.blocks.is_none()
-                && let Source::Frame(frame) = &used.source
+            if let Source::Frame(frame) = &used.source
                 && let Some(out) = whole_blocks(buf, offset, used.block, blocks)
                 && frame.read_in_place(media, out)
             {
@@ -196,7 +203,7 @@ impl<'p> Plan<'p> {
                 ..*used
             });
         }
-        left
+        Some(left)
     }
 }
 
