@@ -86,6 +86,15 @@ pub fn install(packages: &[(&str, &str)]) -> Result<usize> {
     for (package, purpose) in &missing {
         println!("installing {package}: {purpose}");
     }
+    // apt-get refuses everything where an earlier installation was cut off, by a power cut as by `kill`.
+    shell::check(&mut shell::as_root(&[
+        "env",
+        "DEBIAN_FRONTEND=noninteractive",
+        "dpkg",
+        "--configure",
+        "-a",
+    ]))
+    .context("finishing what an earlier installation of packages left half done")?;
     shell::check(&mut shell::as_root(&["apt-get", "update", "-qq"]))?;
     let mut words = vec![
         "env",
@@ -97,6 +106,9 @@ pub fn install(packages: &[(&str, &str)]) -> Result<usize> {
         "--no-install-recommends",
         "-o",
         "Dpkg::Use-Pty=0",
+        // A fresh machine may be installing its own updates just now.
+        "-o",
+        "DPkg::Lock::Timeout=300",
     ];
     words.extend(missing.iter().map(|(package, _)| *package));
     shell::check(&mut shell::as_root(&words)).context("installing packages")?;
