@@ -111,6 +111,65 @@ fn a_mount_does_not_read_what_a_record_moves_within_a_file() {
     }
 }
 
+/// No record tells of packing: where a block is packed may be lost with the power, and a replay finds the block in the journal again. The record
+/// of a shift names that place. It was taken for one that had long arrived, and what had been synced was gone.
+#[test]
+fn what_is_packed_and_then_moved_within_a_file_survives_the_power() {
+    let mut packed = 0;
+    for config in [small().host_file(), small().volatile_cache()] {
+        let device = fresh(config);
+        let volume = open(&device);
+        let (ino, other) = (create(&volume).unwrap(), create(&volume).unwrap());
+        let block = |number: u64| -> Vec<u8> {
+            let mut block = noise(number, BLOCK_SIZE);
+            block[1500..].fill(7);
+            block
+        };
+        let mut blocks = 0;
+        // Each is in the journal, until so many are packed.
+        let is_packed = |volume: &Volume| {
+            volume
+                .zones()
+                .iter()
+                .any(|zone| zone.entry.role == Role::Data)
+        };
+        while !is_packed(&volume) {
+            volume
+                .write(ino, blocks * BLOCK_SIZE as u64, &block(blocks), NOW)
+                .unwrap();
+            volume.sync_file(ino).unwrap();
+            blocks += 1;
+            assert!(blocks < 4000, "nothing is packed");
+        }
+        packed += 1;
+        let range = (0, BLOCK_SIZE as u64);
+        Layout::of(&volume)
+            .shift(ino, range, Shift::Collapse, NOW)
+            .unwrap();
+        volume.write(other, 0, b"small", NOW).unwrap();
+        // The log is in the hands of the device, and not flushed.
+        volume.record_file(other).unwrap();
+        for seed in 0..40 {
+            let left = Arc::new(device.persisted(seed));
+            let (volume, _) = Volume::open(left, Options::default()).unwrap();
+            let size = volume.attr(ino).unwrap().unwrap().size / BLOCK_SIZE as u64;
+            let first = blocks - size;
+            assert!(first < 2, "{first}");
+            let mut found = vec![0; BLOCK_SIZE];
+            for at in 0..size {
+                let offset = at * BLOCK_SIZE as u64;
+                let read = volume.read(ino, offset, &mut found);
+                assert!(
+                    matches!(read, Ok(BLOCK_SIZE)),
+                    "seed {seed}, block {at}: {read:?}"
+                );
+                assert!(found == block(first + at), "seed {seed}, block {at}");
+            }
+        }
+    }
+    assert_eq!(packed, 2);
+}
+
 /// A drive with sectors of 512 bytes can lose power inside a block, whose rest is padded when it is opened: then the
 /// write pointer stands behind it as if all of it were there. A record above the durable LSN that refers to it was
 /// taken for complete, and the file had a block with the wrong checksum, which nobody had ever been told was there.

@@ -13,7 +13,7 @@ use common::{NOW, create, fresh, noise, small};
 use persimmon_device::{
     Command, Completer, Geometry, Pending, Result, ZoneId, ZoneInfo, ZonedDevice,
 };
-use persimmon_engine::{Options, Progress, Task, Volume};
+use persimmon_engine::{Freezing, Options, Progress, Task, Volume};
 use persimmon_format::Ino;
 use persimmon_format::table::Role;
 use persimmon_sim::SimDevice;
@@ -208,4 +208,24 @@ fn no_reset_outlives_its_volume() {
     assert_eq!(device.under_way.load(Ordering::Relaxed), 0);
     let (volume, _) = Volume::open(Arc::clone(&device) as _, Options::default()).unwrap();
     check(&volume, ino, 1000, 5000);
+}
+
+/// A freeze ends with a checkpoint, which frees zones. Nobody waits for their resets, and so it came to no rest on drives whose commands take
+/// their time.
+#[test]
+fn a_freeze_waits_for_the_resets_of_its_checkpoint() {
+    let device = fresh(small().reordering(3));
+    let (volume, _) = Volume::open(Arc::clone(&device) as _, Options::default()).unwrap();
+    let ino = create(&volume).unwrap();
+    for round in 0..2 {
+        fill(&volume, ino, 1000, 5000 * round);
+    }
+    let freezing = Freezing::of(&volume);
+    freezing.begin().unwrap();
+    assert!(!freezing.is_frozen(), "nothing is reset");
+    assert!(freezing.comes_to_rest());
+    assert!(freezing.is_frozen());
+    freezing.thaw();
+    check(&volume, ino, 1000, 5000);
+    volume.close().unwrap();
 }

@@ -69,10 +69,16 @@ pub struct Ledger {
     exchanges: Exchanges,
 }
 
-/// No room was made: the volume takes no more.
-#[derive(Debug, thiserror::Error)]
-#[error("what was written before cannot be written to the device")]
-pub struct NoRoom;
+/// Why something was not noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotNoted {
+    /// No room was made: the volume takes no more.
+    #[error("what was written before cannot be written to the device")]
+    NoRoom,
+    /// Done again behind what is under way it would go to another place. The device is to have it.
+    #[error("blocks of the file are being moved")]
+    Shifting,
+}
 
 impl Ledger {
     /// An empty one of a volume, by its UUID.

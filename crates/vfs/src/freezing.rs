@@ -6,11 +6,17 @@ use crate::{Result, Vfs};
 
 impl Vfs {
     /// Makes everything durable in a checkpoint. The filesystem freezes as soon as nothing is under way that is being written, which
-    /// [`Vfs::is_frozen`] tells; callers keep others from changing anything meanwhile. While it is frozen reading goes on, a sync of what is
+    /// [`Vfs::comes_to_rest`] tells; callers keep others from changing anything meanwhile. While it is frozen reading goes on, a sync of what is
     /// durable answers at once, and what has to be written waits.
     pub fn begin_freezing(&self) -> Result<()> {
         self.flush_access_times()?;
         self.watch(Freezing::of(&self.volume).begin())
+    }
+
+    /// Completes what is under way and nobody waits for, and tells whether nothing is written to the device any more.
+    #[must_use]
+    pub fn comes_to_rest(&self) -> bool {
+        Freezing::of(&self.volume).comes_to_rest()
     }
 
     /// Nothing is written to the device.

@@ -3,6 +3,9 @@
 //!
 //! One record takes the extents out and puts them back, with the new size. A file with more of them than one record should hold moves window
 //! by window: each record leaves a file in which what was not moved yet is where it was, and a crash may leave that.
+//!
+//! A recovery does not ask whether what a record moves has arrived: it was there before. But for where a block was packed no record tells, so
+//! that is made durable before.
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::Ino;
@@ -12,6 +15,7 @@ use persimmon_format::inode::Timestamp;
 use persimmon_format::log::RECORD_LEN_MAX;
 use persimmon_format::packed::COMPRESSED_BLOCKS_MAX;
 use persimmon_format::record::{Op, Share, Touch};
+use persimmon_sync::atomic::Ordering;
 
 use super::files::{Change, File, WriteBackExcluded};
 use super::growth::Growth;
@@ -45,6 +49,13 @@ pub enum Shift {
 
 /// Blocks that move, from the first to past the last.
 type Window = (u64, u64);
+
+/// A window that one record moves.
+struct Planned {
+    window: Window,
+    /// Some of it becomes shared blocks, which makes the tree larger.
+    shares: bool,
+}
 
 /// A shift of whole blocks.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +102,7 @@ enum Moved {
 /// How far a step came.
 enum Step {
     Done,
-    /// Something has to be written anew before.
+    /// Something has to be written anew before, or made durable.
     Stuck,
 }
 
@@ -141,39 +152,44 @@ impl FileData {
         now: Timestamp,
     ) -> Result<()> {
         let old_size = change.size();
-        let shifted = self.shift_all(shift, (change, file), new_size, now);
+        let all = (shift.first(), FILE_BLOCKS_END);
+        let mut left = all;
+        let shifted = self.shift_all(shift, (change, file), &mut left, (new_size, now));
         let mut staged = file.lock();
-        if let Err(error) = shifted {
-            staged.size = Some(old_size);
-            return Err(error);
+        // Where it fails half way, the file is as long as the records say.
+        let size = match shift.how {
+            _ if shifted.is_ok() => new_size,
+            Shift::Insert if left != all => new_size,
+            _ => old_size,
+        };
+        staged.size = Some(size);
+        if shifted.is_ok() || left != all {
+            staged.committed_size = size;
+            staged.growth = Growth::default();
+            staged.version += 1;
+            staged.changed(now);
+            // Who reads meanwhile may have found blocks of before and of after.
+            self.files.note_cut(&mut staged);
         }
-        staged.size = Some(new_size);
-        staged.committed_size = new_size;
-        staged.growth = Growth::default();
-        staged.version += 1;
-        staged.changed(now);
-        // Who reads meanwhile may have found blocks of before and of after.
-        self.files.note_cut(&mut staged);
-        Ok(())
+        shifted
     }
 
     fn shift_all(
         &self,
         shift: &Move,
         (change, file): (&Change<'_>, &File),
-        new_size: u64,
-        now: Timestamp,
+        left: &mut Window,
+        (new_size, now): (u64, Timestamp),
     ) -> Result<()> {
-        let mut left = (shift.first(), FILE_BLOCKS_END);
         loop {
             // No batch maps blocks where they were.
-            let (_excluded, windows) = self.settle_to_shift(shift, (change, file), left)?;
+            let (_excluded, windows) = self.settle_to_shift(shift, (change, file), *left)?;
             if shift.how == Shift::Collapse {
                 // Who reads finds the new end before blocks have moved below it.
                 self.files.cut(file, new_size);
-                self.punch_long(shift, left)?;
+                self.punch_long(shift, *left)?;
             }
-            let shifted = self.shift_windows(shift, file, (windows, &mut left), (new_size, now));
+            let shifted = self.shift_windows(shift, file, (windows, left), (new_size, now));
             if matches!(shifted?, Step::Done) {
                 return Ok(());
             }
@@ -186,7 +202,7 @@ impl FileData {
         shift: &Move,
         (change, file): (&'c Change<'_>, &File),
         left: Window,
-    ) -> Result<(WriteBackExcluded<'c>, Vec<Window>)> {
+    ) -> Result<(WriteBackExcluded<'c>, Vec<Planned>)> {
         let mut windows = Vec::new();
         loop {
             self.commit_file(shift.ino)?;
@@ -205,13 +221,24 @@ impl FileData {
         &self,
         shift: &Move,
         file: &File,
-        (mut windows, left): (Vec<Window>, &mut Window),
+        (mut windows, left): (Vec<Planned>, &mut Window),
         (new_size, now): (u64, Timestamp),
     ) -> Result<Step> {
         if shift.how == Shift::Insert {
             windows.reverse();
         }
-        for (number, window) in windows.iter().enumerate() {
+        let unlogged = || self.store.unlogged_changes.load(Ordering::Relaxed);
+        let durable = unlogged();
+        if durable > 0 {
+            self.store.media.flush()?;
+        }
+        for (number, Planned { window, shares }) in windows.iter().enumerate() {
+            let has_begun = *left != (shift.first(), FILE_BLOCKS_END);
+            // What is half moved is moved to its end: that takes the room that it frees.
+            let intent = match has_begun && !shares {
+                true => Intent::Shrink,
+                false => Intent::Grow,
+            };
             let ctime = file.lock().change_time(now);
             // The file is as long as what it has: longer before, shorter after.
             let brings_size = match shift.how {
@@ -224,7 +251,10 @@ impl FileData {
                 ctime: Some(ctime),
                 ..Touch::default()
             };
-            let step = self.update::<_, Error>(Intent::Grow, |tx| {
+            let step = self.update::<_, Error>(intent, |tx| {
+                if unlogged() != durable {
+                    return Ok(Step::Stuck);
+                }
                 let step = self.push_window(tx, shift, *window)?;
                 if matches!(step, Step::Done) {
                     tx.touch(shift.ino, set);
@@ -255,14 +285,16 @@ impl FileData {
         shift: &Move,
         file: &File,
         left: Window,
-        windows: &mut Vec<Window>,
+        windows: &mut Vec<Planned>,
     ) -> Result<bool> {
         let bounds = self.bounds();
         let (mut from, mut items, mut bytes) = (left.0, 0, 0);
         if let Some(known) = windows.pop() {
-            from = known.0;
+            from = known.window.0;
         }
         let mut start = from;
+        let mut shares = false;
+        let planned = |window, shares| Planned { window, shares };
         while from < left.1 {
             let look = self.store.view::<_, Error>(|view| {
                 self.look_at_window(view, shift.ino, start, (from, left.1))
@@ -276,21 +308,22 @@ impl FileData {
                 for (first, end) in look.to_write {
                     self.stage_stored(shift.ino, file, first..end)?;
                 }
-                windows.push((start, left.1));
+                windows.push(planned((start, left.1), shares));
                 return Ok(true);
             }
             if items > 0 && (items + look.items > bounds.items || bytes + look.bytes > bounds.bytes)
             {
-                windows.push((start, from));
-                (start, items, bytes) = (from, 0, 0);
+                windows.push(planned((start, from), shares));
+                (start, items, bytes, shares) = (from, 0, 0, false);
                 // What of a compressed frame lies on both sides is found with this beginning.
                 continue;
             }
             items += look.items;
             bytes += look.bytes;
+            shares |= look.shares;
             from = look.reach;
         }
-        windows.push((start, left.1));
+        windows.push(planned((start, left.1), shares));
         Ok(false)
     }
 
@@ -323,12 +356,13 @@ impl FileData {
                     let end = end.min(first + LOOK_MAX as u64);
                     look.to_write.push((first, end));
                 }
-                _ => {}
+                Moved::Shared => look.shares = true,
+                Moved::Mapped | Moved::Left | Moved::Written => {}
             }
         }
         for delta in &deltas {
             look.count(&delta.extent);
-            if !may_map(&scope, delta) && look.blocks_to_write() < LOOK_MAX as u64 {
+            if !self.may_map(&scope, delta) && look.blocks_to_write() < LOOK_MAX as u64 {
                 let block = block_at(delta.block);
                 look.to_write.push((block, block + 1));
             }
@@ -356,12 +390,25 @@ impl FileData {
         let is_own = scope.owns(mapped.version);
         Ok(match &mapped.extent {
             Extent::Reserved { .. } if !is_own => Moved::Left,
-            _ if may_map(scope, mapped) => Moved::Mapped,
+            _ if self.may_map(scope, mapped) => Moved::Mapped,
             _ if self.store.has_shared_blocks() && sharing::may_move(meta, ino, mapped)? => {
                 Moved::Shared
             }
             _ => Moved::Written,
         })
+    }
+
+    /// Whether a record may map an extent at another block: nobody else has it there, or it is content that is copied with it.
+    fn may_map(&self, scope: &Scope, mapped: &MappedExtent) -> bool {
+        match mapped.extent {
+            Extent::Inline(_) | Extent::Compressed(_) => true,
+            Extent::Shared { .. } | Extent::Hole { .. } => false,
+            // No record of a volume without frames has one.
+            Extent::Packed(_) if !self.store.has_frames() => false,
+            Extent::Frame { .. } | Extent::Packed(_) | Extent::Reserved { .. } => {
+                scope.owns(mapped.version)
+            }
+        }
     }
 
     /// Adds to a transaction what moves a window: all that is there is taken out, with the range that is collapsed, and put where it
@@ -393,7 +440,7 @@ impl FileData {
             }
         }
         let is_cut = self.is_frame_cut(tx, ino, window)?;
-        if is_cut || deltas.iter().any(|delta| !may_map(&scope, delta)) {
+        if is_cut || deltas.iter().any(|delta| !self.may_map(&scope, delta)) {
             return Ok(Step::Stuck);
         }
         let parked = self.park(tx, ino, &runs)?;
@@ -519,6 +566,7 @@ struct Look {
     end_of_last: u64,
     /// Blocks to write anew.
     to_write: Vec<Window>,
+    shares: bool,
 }
 
 impl Look {
@@ -529,16 +577,5 @@ impl Look {
 
     fn blocks_to_write(&self) -> u64 {
         self.to_write.iter().map(|(first, end)| end - first).sum()
-    }
-}
-
-/// Whether a record may map an extent at another block: nobody else has it there, or it is content that is copied with it.
-fn may_map(scope: &Scope, mapped: &MappedExtent) -> bool {
-    match mapped.extent {
-        Extent::Inline(_) | Extent::Compressed(_) => true,
-        Extent::Shared { .. } | Extent::Hole { .. } => false,
-        Extent::Frame { .. } | Extent::Packed(_) | Extent::Reserved { .. } => {
-            scope.owns(mapped.version)
-        }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Nothing here waits for room. Whoever changes the metadata keeps the bounds first ([`History`](crate::reclaim::History)).
 
-use persimmon_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use persimmon_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use persimmon_sync::{
     Alarm, Arc, Mutex, MutexGuard, ShardedReadGuard, ShardedRwLock, ShardedWriteGuard, Watch,
 };
@@ -65,6 +65,8 @@ pub(crate) struct Store {
     pub(crate) activity: Activity,
     /// Something was changed since the last whole checkpoint's cut that no record tells of.
     pub(crate) unlogged: AtomicBool,
+    /// How often that was. What such a change refers to may be on its way to the medium still.
+    pub(crate) unlogged_changes: AtomicU64,
     pub(crate) tuned: Tuned,
     standing: Arc<Standing>,
 }
@@ -134,6 +136,7 @@ impl Store {
             on_device: Mutex::watched(parts.on_device, &alarm),
             activity: Activity::default(),
             unlogged: AtomicBool::new(false),
+            unlogged_changes: AtomicU64::new(0),
             tuned,
             standing: Arc::new(standing),
         }
@@ -388,6 +391,7 @@ impl Store {
                 match ensure(&meta) {
                     Ok(()) => {
                         self.unlogged.store(true, Ordering::Relaxed);
+                        self.unlogged_changes.fetch_add(1, Ordering::Relaxed);
                         let result = f(&mut meta);
                         if result.is_err() || meta.cache.fault().is_some() {
                             self.make_read_only();

@@ -21,7 +21,7 @@ impl<'a> Freezing<'a> {
     }
 
     /// Makes everything durable in a checkpoint. From then on background work does not begin, and the volume freezes as soon as no command
-    /// that changes the device is under way: [`Freezing::is_frozen`] tells.
+    /// that changes the device is under way: [`Freezing::comes_to_rest`] tells.
     pub fn begin(&self) -> Result<()> {
         if !self.engine.store.is_read_only() {
             self.engine.data.sync()?;
@@ -35,6 +35,16 @@ impl<'a> Freezing<'a> {
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.engine.store.media.gate.is_closed()
+    }
+
+    /// Completes what is under way and nobody waits for, and tells whether the volume is frozen.
+    #[must_use]
+    pub fn comes_to_rest(&self) -> bool {
+        let store = &self.engine.store;
+        if !store.media.gate.is_closed() {
+            store.zones.complete_resets_under_way(&store.media);
+        }
+        store.media.gate.is_closed()
     }
 
     /// It is frozen, or about to be.

@@ -337,6 +337,17 @@ impl Zones {
         while self.complete_a_reset(media, self.resets_ended()) {}
     }
 
+    /// Waits for the resets that are under way, and sends no others.
+    pub(crate) fn complete_resets_under_way(&self, media: &Media) {
+        loop {
+            let oldest = self.resets.lock().take_oldest();
+            let Some((going, pending)) = oldest else {
+                return;
+            };
+            self.note_end(media, going, pending.wait());
+        }
+    }
+
     /// Why no zone is free for what must be written: there may be some that would be if the device had reset them.
     pub(crate) fn want_of_zones(&self) -> Error {
         let has_failed_resets = self.indexed().victim_index.reset_failed().next().is_some();

@@ -210,15 +210,16 @@ impl Adapter {
         }
         self.renames.run_elsewhere(move || {
             later.write_back(node.0);
-            let changed = door.run("ioctl", |vfs| {
-                vfs.kill_privileges(node, file, author)?;
-                vfs.fallocate(node, file, offset, length, what)?;
-                if sync {
-                    vfs.fsync(node, Handle::NONE)?;
-                }
-                Ok(())
+            let changed = door.shift(node, || {
+                door.run("ioctl", |vfs| {
+                    vfs.kill_privileges(node, file, author)?;
+                    vfs.fallocate(node, file, offset, length, what)?;
+                    if sync {
+                        vfs.fsync(node, Handle::NONE)?;
+                    }
+                    Ok(())
+                })
             });
-            let changed = changed.and_then(|()| door.record_content(node));
             later.write_back(node.0);
             later.answer(changed.map(|()| whole(&[])));
         });

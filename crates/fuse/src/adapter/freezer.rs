@@ -293,7 +293,7 @@ impl Freezer {
         let vfs = &self.door.vfs;
         loop {
             self.door.run("freeze", |vfs| vfs.begin_freezing())?;
-            rests(&|| vfs.is_frozen())?;
+            rests(&|| vfs.comes_to_rest())?;
             // Background work may have ended with a record that is not durable: a sync would wait for it until the thaw.
             if vfs.is_read_only() || vfs.volume().is_settled() {
                 break;

@@ -11,7 +11,7 @@ use persimmon_vfs::{
 use super::Adapter;
 use super::attributes::changes;
 use crate::answer::Door;
-use crate::ledger::{Ledger, OpenFile, Position, Recorded, Written};
+use crate::ledger::{Ledger, NotNoted, OpenFile, Position, Recorded, Written};
 use crate::protocol::{Call, Errno, Header, opcode};
 
 /// What cannot be kept must not be answered as if it was.
@@ -41,6 +41,19 @@ impl Door {
         self.run("record", |vfs| vfs.flush_through(ino, Handle::NONE))?;
         let noted = ledger.recorded(ino, Recorded::Content, before);
         noted.map_err(|_| NOT_KEPT)
+    }
+
+    /// Moves blocks of a file, by `shift`, to other places of it. All that was written before is on the device first: done again, it would go
+    /// to where it was.
+    pub fn shift(
+        &self,
+        ino: Ino,
+        shift: impl FnOnce() -> std::result::Result<(), Errno>,
+    ) -> std::result::Result<(), Errno> {
+        let _shifting = self.ledger.as_ref().map(|ledger| ledger.shift(ino));
+        self.record_content(ino)?;
+        shift()?;
+        self.record_content(ino)
     }
 
     /// All that was written to a file and noted before `before` is durable: doing it again could only take from what is.
@@ -160,7 +173,11 @@ impl Adapter {
             time,
             kills,
         };
-        ledger.written(&written).map_err(|_| NOT_KEPT)
+        match ledger.written(&written) {
+            Ok(()) => Ok(()),
+            Err(NotNoted::Shifting) => self.door.record_content(ino),
+            Err(NotNoted::NoRoom) => Err(NOT_KEPT),
+        }
     }
 
     /// What a request that is sent again has opened before.

@@ -6,7 +6,8 @@
 //!
 //! What is replayed are writes, which can be done any number of times. Everything else that changes the content of a file leaves nothing of that
 //! file unwritten (`adapter::keeping`) and has noted here up to where: what was written before that is not replayed, so that no truncation
-//! is undone. The kernel sends no write of a file beside such an operation.
+//! is undone. The kernel sends no write of a file beside such an operation, but for those that it does not know: where a range is taken out
+//! of a file, or put in. While that is done ([`Ledger::shift`]) nothing that is written to the file is noted here, and the device has it instead.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +15,7 @@ use persimmon_sync::{Condvar, Mutex, MutexGuard};
 use persimmon_vfs::{Ino, Timestamp};
 
 use super::region::{Region, WORD};
-use super::{Ledger, NoRoom};
+use super::{Ledger, NotNoted};
 
 /// Bytes of each half.
 pub const HALF_BYTES: usize = 32 << 20;
@@ -87,6 +88,24 @@ struct State {
     is_over: bool,
     /// Entries of each half whose place is taken and that are not there yet.
     being_filled: [usize; 2],
+    /// Files whose blocks are being moved.
+    shifting: Vec<Ino>,
+}
+
+/// While it lives, writes of a file are not noted.
+pub struct Shifting<'a> {
+    ledger: &'a Ledger,
+    ino: Ino,
+}
+
+impl Drop for Shifting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.ledger.writes.state.lock();
+        let at = state.shifting.iter().position(|ino| *ino == self.ino);
+        if let Some(at) = at {
+            state.shifting.swap_remove(at);
+        }
+    }
 }
 
 /// What was noted.
@@ -114,6 +133,7 @@ impl Writes {
                 has_failed: false,
                 is_over: false,
                 being_filled: [0; 2],
+                shifting: Vec::new(),
             }),
             changed: Condvar::new(),
         };
@@ -157,10 +177,19 @@ impl Writes {
         self.changed.notify_all();
     }
 
-    /// Makes room for an entry. Its half, which is not emptied until it is [filled](Self::filled), and its place.
-    fn reserve(&self, region: &Region, len: usize) -> std::result::Result<(usize, usize), NoRoom> {
+    /// Makes room for an entry. Its half, which is not emptied until it is [filled](Self::filled), and its place. `of_write`: that of a
+    /// write to this file.
+    fn reserve(
+        &self,
+        region: &Region,
+        len: usize,
+        of_write: Option<Ino>,
+    ) -> std::result::Result<(usize, usize), NotNoted> {
         let mut state = self.state.lock();
         loop {
+            if of_write.is_some_and(|ino| state.shifting.contains(&ino)) {
+                return Err(NotNoted::Shifting);
+            }
             let used = self.used(region, state.active);
             if used + len <= HALF_BYTES {
                 let at = self.start(state.active) + used;
@@ -173,7 +202,7 @@ impl Writes {
                 return Ok((half, at));
             }
             if state.is_over {
-                return Err(NoRoom);
+                return Err(NotNoted::NoRoom);
             }
             if state.is_emptying {
                 state = self.changed.wait(state);
@@ -182,7 +211,7 @@ impl Writes {
             } else if state.has_failed {
                 // It is tried once more for the next one.
                 state.has_failed = false;
-                return Err(NoRoom);
+                return Err(NotNoted::NoRoom);
             } else {
                 state.is_emptying = true;
                 self.changed.notify_all();
@@ -196,14 +225,15 @@ impl Writes {
         (kind, ino, offset): (u64, Ino, u64),
         time: Timestamp,
         (gid, data): (u32, &[u8]),
-    ) -> std::result::Result<(), NoRoom> {
+    ) -> std::result::Result<(), NotNoted> {
         let len = WORDS * WORD + data.len().next_multiple_of(WORD);
-        let (half, at) = self.reserve(region, len)?;
+        let of_write = matches!(kind, KIND_WRITE | KIND_WRITE_KILLS).then_some(ino);
+        let (half, at) = self.reserve(region, len, of_write)?;
         let is_whole = self.fill(region, at, (kind, ino, offset), time, (gid, data));
         self.filled(half);
         match is_whole {
             true => Ok(()),
-            false => Err(NoRoom),
+            false => Err(NotNoted::NoRoom),
         }
     }
 
@@ -289,8 +319,8 @@ impl Ledger {
     /// A write was done. Waits for the device where there is no more room.
     ///
     /// # Errors
-    /// The device does not take what was written before.
-    pub fn written(&self, written: &Written<'_>) -> std::result::Result<(), NoRoom> {
+    /// The device does not take what was written before; or the blocks of the file are being moved.
+    pub fn written(&self, written: &Written<'_>) -> std::result::Result<(), NotNoted> {
         let kind = match written.kills {
             None => KIND_WRITE,
             Some(_) => KIND_WRITE_KILLS,
@@ -305,6 +335,12 @@ impl Ledger {
         self.writes.position(&self.region)
     }
 
+    /// The blocks of a file are about to be moved: from now on nothing that is written to it is noted, until what is returned is dropped.
+    pub fn shift(&self, ino: Ino) -> Shifting<'_> {
+        self.writes.state.lock().shifting.push(ino);
+        Shifting { ledger: self, ino }
+    }
+
     /// An operation on a file is on the device, and so is of what was written before `before` all that `what` says.
     ///
     /// # Errors
@@ -314,7 +350,7 @@ impl Ledger {
         ino: Ino,
         what: Recorded,
         before: Position,
-    ) -> std::result::Result<(), NoRoom> {
+    ) -> std::result::Result<(), NotNoted> {
         let kind = match what {
             Recorded::Content => KIND_CONTENT,
             Recorded::Times => KIND_TIMES,

@@ -24,6 +24,7 @@ const NOT_MEASURED: &[(&str, &str)] = &[
     ),
     ("trim", "looks at the zones, not at files"),
     ("begin_freezing", "is `sync`, and a checkpoint"),
+    ("comes_to_rest", "waits for resets that are under way"),
     ("is_frozen", "a flag"),
     ("flush_frozen", "a flush of the device"),
     ("thaw", "a flag"),

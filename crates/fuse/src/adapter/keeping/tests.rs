@@ -5,7 +5,7 @@ use std::sync::mpsc::sync_channel;
 
 use persimmon_engine::{FormatOptions, Volume};
 use persimmon_sim::{SimConfig, SimDevice};
-use persimmon_vfs::{Caller, ROOT};
+use persimmon_vfs::{Allocate, Caller, ROOT};
 
 use super::*;
 use crate::adapter::tests::{Dropped, Nothing, open, words, words_of};
@@ -99,7 +99,11 @@ impl Daemon {
     }
 
     fn write(&self, unique: u64, node: Ino, file: Handle, data: &[u8]) {
-        let fixed = words_of(&[file.0, 0, data.len() as u64, 0, 0]);
+        self.write_at(unique, node, (file, 0), data);
+    }
+
+    fn write_at(&self, unique: u64, node: Ino, (file, offset): (Handle, u64), data: &[u8]) {
+        let fixed = words_of(&[file.0, offset, data.len() as u64, 0, 0]);
         self.ask((opcode::WRITE, unique), node, &fixed, data)
             .unwrap();
     }
@@ -196,4 +200,40 @@ fn what_is_synced_is_not_done_again() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     assert!(is_noted());
+}
+
+/// A daemon dies when blocks of a file have moved. What was written before came again, to where it had been: the file was neither what it was
+/// before nor what it was after. Nor does what is written meanwhile come again.
+#[test]
+fn what_was_written_before_blocks_are_moved_is_not_done_again() {
+    let kept = Kept::new();
+    let daemon = kept.daemon();
+    let file = daemon.file(b"file");
+    let handle = daemon.open(2, file);
+    let block = |byte: u8| [byte; 4096];
+    for (at, byte) in [1, 2, 3].into_iter().enumerate() {
+        daemon.write_at(
+            4 + 2 * at as u64,
+            file,
+            (handle, 4096 * at as u64),
+            &block(byte),
+        );
+    }
+    let shifted = daemon.door.shift(file, || {
+        daemon.write_at(12, file, (handle, 8192), &block(4));
+        daemon.door.run("ioctl", |vfs| {
+            vfs.fallocate(file, handle, 0, 4096, Allocate::Collapse)
+        })?;
+        daemon.write_at(14, file, (handle, 8192), &block(5));
+        // It is killed.
+        Err(Errno(libc::EIO))
+    });
+    assert_eq!(shifted, Err(Errno(libc::EIO)));
+    drop(daemon);
+    let daemon = kept.daemon();
+    let handle = daemon.open(20, file);
+    let mut found = vec![0; 4 * 4096];
+    let read = daemon.door.vfs.read(file, handle, 0, &mut found).unwrap();
+    let first: Vec<u8> = found[..read].chunks(4096).map(|block| block[0]).collect();
+    assert_eq!(first, [2, 4, 5]);
 }

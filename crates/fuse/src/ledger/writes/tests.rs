@@ -112,7 +112,7 @@ fn times_that_were_set_stay() {
 fn what_was_noted_in_part_is_left_out() {
     let (vfs, ledger) = (vfs(), Ledger::new([7; 16]).unwrap());
     let one = file(&vfs, b"one");
-    ledger.writes.reserve(&ledger.region, 128).unwrap();
+    ledger.writes.reserve(&ledger.region, 128, None).unwrap();
     write(&ledger, one, 0, b"whole");
     ledger.replay(&vfs).unwrap();
     assert_eq!(content(&vfs, one), b"whole");
@@ -268,7 +268,7 @@ fn capabilities_that_came_after_a_write_stay() {
 #[test]
 fn a_half_is_emptied_once_all_places_in_it_are_filled() {
     let ledger = Ledger::new([7; 16]).unwrap();
-    let (half, _) = ledger.writes.reserve(&ledger.region, 128).unwrap();
+    let (half, _) = ledger.writes.reserve(&ledger.region, 128, None).unwrap();
     let data = vec![7; 1 << 20];
     std::thread::scope(|scope| {
         scope.spawn(|| ledger.serve(|| true));
