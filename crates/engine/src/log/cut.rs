@@ -67,7 +67,7 @@ pub(super) fn cut_blocks(
     first_lsn: Lsn,
     compresses: bool,
 ) -> Vec<Slice> {
-    let total: usize = sizes.iter().map(|s| *s as usize).sum();
+    let total = records.len();
     let mut slices = Vec::new();
     let mut sizes = sizes.iter().map(|s| *s as usize);
     let mut lsn = first_lsn;
