@@ -14,7 +14,7 @@ use super::files::{Change, File};
 use super::staged::{Staged, Times};
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::error::{Error, Result};
-use crate::invariant::invariant;
+use crate::invariant::{invariant, invariant_holds};
 use crate::meta::extents::MappedExtent;
 use crate::space::Promised;
 
@@ -260,9 +260,14 @@ impl FileData {
                             // A commit may have found nothing to write of a file that stayed in the queue.
                             self.store.activity.note();
                         }
-                        let new = staged.dirty_blocks().saturating_sub(dirty);
+                        let after = staged.dirty_blocks();
+                        let has_grown = invariant_holds!(
+                            staged.alarm(),
+                            after >= dirty,
+                            "{after} blocks of inode {ino} are dirty after a write, and {dirty} were before"
+                        );
                         drop(staged);
-                        if self.space.write_back_becomes_due(new) {
+                        if has_grown && self.space.write_back_becomes_due(after - dirty) {
                             self.store.activity.write_back_due();
                         }
                         return Ok(());

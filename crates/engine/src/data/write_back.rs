@@ -640,7 +640,7 @@ pub(super) fn collect(
     staged.busy = true;
     let member = BatchFile {
         ino,
-        size: staged.size.unwrap_or(0),
+        size: staged.loaded_size(),
         committed_size: staged.committed_size,
         growth: staged.frozen_growth.clone(),
         times: staged.frozen_times,

@@ -1,6 +1,8 @@
 //! Requests as no kernel sends them: whatever is in them, each gets an answer, nothing panics, and
 //! the volume stays sound.
 
+pub(super) mod kernel;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
@@ -13,10 +15,11 @@ use persimmon_vfs::{Clock, Options, ROOT, Timestamp, Vfs, WriteFlags};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use self::kernel::Kernel;
 use super::*;
 use crate::live::{Answered, Asked};
 use crate::protocol::{self, HEADER_LEN, fixed_len};
-use crate::transport::{Later, Serve};
+use crate::transport::Serve;
 use crate::{control, inode_flags, lifetimes};
 
 const REQUESTS: u32 = 20_000;
@@ -45,33 +48,6 @@ impl Live for Nothing {
 
     fn control(&self, command: &[u8], _asked: Asked) -> std::result::Result<Answered, String> {
         Ok(command.to_vec().into())
-    }
-}
-
-/// Answers of other threads.
-pub(super) struct Dropped;
-
-impl Transport for Dropped {
-    fn later(&self) -> Box<dyn Later> {
-        Box::new(Dropped)
-    }
-
-    fn forget_attributes(&self, _node: u64) {}
-
-    fn knows(&self, _node: u64) -> bool {
-        false
-    }
-}
-
-impl Later for Dropped {
-    fn answer(self: Box<Self>, _result: std::result::Result<Vec<u8>, Errno>) {}
-
-    fn write_back(&self, _node: u64) {}
-
-    fn forget_name(&self, _directory: u64, _name: &[u8]) {}
-
-    fn transport(self: Box<Self>) -> Box<dyn Transport> {
-        self
     }
 }
 
@@ -178,7 +154,7 @@ fn requests_do_no_harm(seed: u64) {
         let sent = room.len();
         room.resize(sent + rng.random_range(0..ROOM), 0);
         let mut call = Call::new(header, &fixed, &mut room, sent);
-        match adapter.serve(&mut call, &Dropped) {
+        match adapter.serve(&mut call, &Kernel::deaf()) {
             Outcome::Now(Ok(len)) => {
                 assert!(
                     len <= room.len(),
@@ -270,7 +246,7 @@ fn flags_are_shown_and_set() {
         let mut room = sent.to_vec();
         room.resize(1000, 0);
         let mut call = Call::new(header, &fixed, &mut room, sent.len());
-        match adapter.serve(&mut call, &Dropped) {
+        match adapter.serve(&mut call, &Kernel::deaf()) {
             Outcome::Now(Ok(len)) => {
                 assert_eq!(len, 16 + received, "{command:x}");
                 assert_eq!(room[..16], [0; 16]);
@@ -355,7 +331,7 @@ fn who_may_leave_setuid_is_the_kernels_word() {
             let mut body = b"f\0".to_vec();
             body.resize(1000, 0);
             let mut call = Call::new(header, &fixed, &mut body, 2);
-            let outcome = adapter.serve(&mut call, &Dropped);
+            let outcome = adapter.serve(&mut call, &Kernel::deaf());
             assert!(matches!(outcome, Outcome::Now(Ok(_))), "{opcode}");
             let left = door.vfs.getattr(ino).unwrap().mode & 0o7777;
             let due = if kills { 0o755 } else { 0o6755 };
@@ -364,23 +340,6 @@ fn who_may_leave_setuid_is_the_kernels_word() {
                 "operation {opcode} of user {uid}, kills: {kills}"
             );
         }
-    }
-}
-
-/// A kernel that refers to inodes, or does not.
-struct Kernel {
-    refers: bool,
-}
-
-impl Transport for Kernel {
-    fn later(&self) -> Box<dyn Later> {
-        Box::new(Dropped)
-    }
-
-    fn forget_attributes(&self, _node: u64) {}
-
-    fn knows(&self, _node: u64) -> bool {
-        self.refers
     }
 }
 
@@ -411,7 +370,11 @@ fn what_is_forgotten_late_frees_nothing_that_is_in_use() {
         };
         let mut body = [0; 0];
         let mut call = Call::new(header, &[0; 8], &mut body, 0);
-        adapter.serve(&mut call, &Kernel { refers });
+        let kernel = Kernel {
+            refers,
+            ..Kernel::deaf()
+        };
+        adapter.serve(&mut call, &kernel);
     };
     door.vfs.rmdir(ROOT, b"d").unwrap();
     forget(true);
@@ -458,7 +421,7 @@ fn with_sync_every_change_is_durable_when_it_is_answered() {
         let mut body = sent.to_vec();
         body.resize(1000, 0);
         let mut call = Call::new(header, &fixed, &mut body, sent.len());
-        let outcome = adapter.serve(&mut call, &Dropped);
+        let outcome = adapter.serve(&mut call, &Kernel::deaf());
         assert!(matches!(outcome, Outcome::Now(Ok(_))), "{opcode}");
         open(&Arc::new(device.persisted(1))).vfs
     };

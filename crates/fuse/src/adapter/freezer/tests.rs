@@ -6,41 +6,11 @@ use persimmon_vfs::ROOT;
 
 use super::*;
 use crate::adapter::Adapter;
+use crate::adapter::tests::kernel::{Kernel, Told};
 use crate::adapter::tests::{Nothing, open};
 use crate::options::MountOptions;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Answers, by the number of the request.
-#[derive(Clone)]
-struct Kernel(u64, Sender<(u64, Result<Vec<u8>, Errno>)>);
-
-impl Transport for Kernel {
-    fn later(&self) -> Box<dyn Later> {
-        Box::new(self.clone())
-    }
-
-    fn forget_attributes(&self, _node: u64) {}
-
-    fn knows(&self, _node: u64) -> bool {
-        false
-    }
-}
-
-impl Later for Kernel {
-    fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
-        // At the end nobody listens.
-        let _ = self.1.send((self.0, result));
-    }
-
-    fn write_back(&self, _node: u64) {}
-
-    fn forget_name(&self, _directory: u64, _name: &[u8]) {}
-
-    fn transport(self: Box<Self>) -> Box<dyn Transport> {
-        self
-    }
-}
 
 struct Mount {
     adapter: Arc<Adapter>,
@@ -67,7 +37,13 @@ impl Mount {
     }
 
     fn kernel(&self, unique: u64) -> Kernel {
-        Kernel(unique, self.sender.clone())
+        let sender = self.sender.clone();
+        Kernel::telling(move |told| {
+            if let Told::Answer(result) = told {
+                // At the end nobody listens.
+                let _ = sender.send((unique, result));
+            }
+        })
     }
 
     fn ask(&self, asked: Asked) -> Result<Answer, Outcome> {

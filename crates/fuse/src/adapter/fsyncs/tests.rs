@@ -8,44 +8,15 @@ use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{Caller, OpenFlags, ROOT};
 
 use super::*;
+use crate::adapter::tests::kernel::{Kernel, Told};
 use crate::adapter::tests::open;
 use crate::protocol::Header;
 
 /// Nobody waits so long but for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Which request was answered, and by whom.
 type Answered = (u64, ThreadId, Result<Vec<u8>, Errno>);
-
-/// Tells which request was answered, and by whom.
-#[derive(Clone)]
-struct Kernel(u64, Sender<Answered>);
-
-impl Transport for Kernel {
-    fn later(&self) -> Box<dyn Later> {
-        Box::new(self.clone())
-    }
-
-    fn forget_attributes(&self, _node: u64) {}
-
-    fn knows(&self, _node: u64) -> bool {
-        true
-    }
-}
-
-impl Later for Kernel {
-    fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
-        let told = (self.0, thread::current().id(), result);
-        self.1.send(told).unwrap();
-    }
-
-    fn write_back(&self, _node: u64) {}
-
-    fn forget_name(&self, _directory: u64, _name: &[u8]) {}
-
-    fn transport(self: Box<Self>) -> Box<dyn Transport> {
-        self
-    }
-}
 
 struct Mount {
     door: Door,
@@ -95,7 +66,13 @@ impl Mount {
         let header = Header::parse(&header).unwrap();
         let fixed = bytemuck::cast::<[u64; 2], [u8; 16]>([handle.0, 0]);
         let call = Call::new(header, &fixed, &mut [], 0);
-        let kernel = Kernel(unique, self.sender.clone());
+        let sender = self.sender.clone();
+        let kernel = Kernel::telling(move |told| {
+            if let Told::Answer(result) = told {
+                let told = (unique, thread::current().id(), result);
+                sender.send(told).unwrap();
+            }
+        });
         self.fsyncs.ask(&call, &kernel).unwrap();
     }
 

@@ -8,7 +8,8 @@ use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{Allocate, Caller, ROOT};
 
 use super::*;
-use crate::adapter::tests::{Dropped, Nothing, open, words, words_of};
+use crate::adapter::tests::kernel::Kernel;
+use crate::adapter::tests::{Nothing, open, words, words_of};
 use crate::options::MountOptions;
 use crate::protocol::RESENT;
 use crate::resume;
@@ -76,7 +77,7 @@ impl Daemon {
         let mut body = sent.to_vec();
         body.resize(8192, 0);
         let mut call = Call::new(header, fixed, &mut body, sent.len());
-        match self.adapter.serve(&mut call, &Dropped) {
+        match self.adapter.serve(&mut call, &Kernel::deaf()) {
             Outcome::Now(Ok(len)) => Ok(body[..len].to_vec()),
             Outcome::Now(Err(errno)) => Err(errno.0),
             Outcome::Later | Outcome::Never => {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 
 use std::thread::{self, ThreadId};
 
@@ -16,11 +16,12 @@ use persimmon_vfs::Ino;
 
 use super::WAITING_MAX;
 use crate::adapter::Adapter;
+use crate::adapter::tests::kernel::{Kernel, Told};
 use crate::adapter::tests::open;
 use crate::live::{Answered, Asked, Live, PREFIX};
 use crate::options::MountOptions;
 use crate::protocol::{Call, Errno, Header, opcode};
-use crate::transport::{Later, Outcome, Serve, Transport};
+use crate::transport::{Outcome, Serve, Transport};
 
 const STRANGER: u32 = 54_321;
 
@@ -56,59 +57,8 @@ impl Live for Slow {
     }
 }
 
-#[derive(Clone)]
-struct Kernel(Sender<Result<Vec<u8>, Errno>>);
-
-impl Transport for Kernel {
-    fn later(&self) -> Box<dyn Later> {
-        Box::new(self.clone())
-    }
-
-    fn forget_attributes(&self, _node: u64) {}
-
-    fn knows(&self, _node: u64) -> bool {
-        false
-    }
-}
-
-impl Later for Kernel {
-    fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
-        self.0.send(result).unwrap();
-    }
-
-    /// Told among the answers, in the order in which it happens.
-    fn write_back(&self, node: u64) {
-        self.0.send(Ok(written_back(node))).unwrap();
-    }
-
-    fn forget_name(&self, _directory: u64, _name: &[u8]) {}
-
-    fn transport(self: Box<Self>) -> Box<dyn Transport> {
-        self
-    }
-}
-
 fn written_back(node: u64) -> Vec<u8> {
     format!("{node} written back").into_bytes()
-}
-
-/// Has no places left for what the kernel writes back.
-struct Full(Kernel);
-
-impl Transport for Full {
-    fn later(&self) -> Box<dyn Later> {
-        self.0.later()
-    }
-
-    fn later_with_pages(&self) -> Option<Box<dyn Later>> {
-        None
-    }
-
-    fn forget_attributes(&self, _node: u64) {}
-
-    fn knows(&self, _node: u64) -> bool {
-        false
-    }
 }
 
 struct Mount {
@@ -135,7 +85,14 @@ fn mount() -> Mount {
         adapter: Adapter::new(open(&device), Arc::clone(&live) as _, &options, events).unwrap(),
         live,
         go_on,
-        kernel: Kernel(sender),
+        // What is to be written back is told among the answers, in the order in which it happens.
+        kernel: Kernel::telling(move |told| {
+            let told = match told {
+                Told::Answer(result) => result,
+                Told::WriteBack(node) => Ok(written_back(node)),
+            };
+            sender.send(told).unwrap();
+        }),
         answers,
     }
 }
@@ -216,7 +173,11 @@ fn what_the_kernel_holds_back_is_written_before_a_sync_or_that_is_refused() {
     mount.adapter.pages.opened(Ino(5), libc::O_RDWR as u32);
     assert!(matches!(mount.ask(0, "sync", 100), Outcome::Later));
     assert_eq!(mount.answers.recv().unwrap(), Ok(written_back(5)));
-    let full = Full(mount.kernel.clone());
+    // It has no places left for what it writes back.
+    let full = Kernel {
+        has_room: false,
+        ..mount.kernel.clone()
+    };
     let asked = mount.ask_through(&full, 0, "sync", 100);
     assert!(matches!(asked, Outcome::Now(Err(Errno(libc::EAGAIN)))));
     drop(mount.go_on);
@@ -234,7 +195,11 @@ fn what_the_kernel_holds_back_is_written_before_a_syncfs_or_that_is_refused() {
         assert_eq!(mount.answers.recv().unwrap(), Ok(written_back(5)));
         assert_eq!(mount.answers.recv().unwrap(), Ok(Vec::new()));
     }
-    let full = Full(mount.kernel.clone());
+    // It has no places left for what it writes back.
+    let full = Kernel {
+        has_room: false,
+        ..mount.kernel.clone()
+    };
     let asked = mount.syncfs(&full);
     assert!(matches!(asked, Outcome::Now(Err(Errno(libc::EAGAIN)))));
 }
