@@ -88,7 +88,9 @@ impl Fsyncs {
         if waiting.asked.is_empty() || waiting.is_served {
             return false;
         }
-        if self.shared.took.load(Ordering::Relaxed) < FAST_MAX {
+        // While the mount is frozen a sync may have to wait for the thaw, which this thread may be the one to hear of.
+        let is_quick = self.shared.took.load(Ordering::Relaxed) < FAST_MAX;
+        if is_quick && !self.shared.door.vfs.is_frozen() {
             waiting.is_served = true;
             let asked = mem::take(&mut waiting.asked);
             drop(waiting);

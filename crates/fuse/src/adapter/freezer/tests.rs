@@ -149,3 +149,31 @@ fn it_ends_when_too_many_wait() {
     assert_eq!(ended, Some(Answer::NotFrozen(Ended::Crowded)));
     assert!(!mount.door.vfs.is_frozen());
 }
+
+/// A sync of what waits for the thaw held up the thread that serves the kernel, where syncs are quick: nobody could thaw.
+#[test]
+fn a_sync_that_has_to_wait_holds_up_nobody_else() {
+    let mount = Mount::new();
+    let made = |name: &[u8]| {
+        let root = persimmon_vfs::Caller::root();
+        mount.door.vfs.mkdir(&root, ROOT, name, 0o755).unwrap();
+    };
+    let sync = |unique| {
+        let sent = mount.send(unique, opcode::FSYNCDIR, &[0; 16], b"");
+        assert!(matches!(sent, Outcome::Later));
+        while mount.adapter.serve_waiting() {}
+    };
+    made(b"before");
+    for unique in 1..40 {
+        sync(unique);
+        mount.answers.recv_timeout(PATIENCE).unwrap().1.unwrap();
+    }
+    mount.freeze(PATIENCE);
+    // By a command, which is not held up.
+    made(b"meanwhile");
+    sync(50);
+    assert!(matches!(mount.ask(Asked::Thaw(1)), Ok(Answer::Thawed(_))));
+    let (request, answer) = mount.answers.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(request, 50);
+    answer.unwrap();
+}
