@@ -19,9 +19,10 @@ use persimmon_device::{
 use persimmon_engine::{Alteration, Growth, Volume};
 use uuid::Uuid;
 
+use crate::kept;
 use crate::properties::{Use, open, options_for, refused, volume_on};
 use crate::volume::{METADATA_BYTES_MIN, Opened, image, made};
-use crate::{EngineOptions, Error, Filesystem, Grow, Options, Result, SystemClock};
+use crate::{EngineOptions, Error, Filesystem, Grow, Options, Result};
 
 /// How a volume gets a device for metadata.
 #[derive(Clone, Debug)]
@@ -94,7 +95,9 @@ fn begin(path: &Path, metadata: &Path, add: &AddMetadata) -> Result<()> {
     let (drive, plan) = plan(path, metadata, add, Use::Change)?;
     // What is refused for writing is refused before anything is made.
     drop(volume_on(&drive, path, Use::Change)?);
-    bring_in(&drive, path)?;
+    // It is kept for this device, and would not be looked for by the name of both.
+    let opened = Opened::new(Arc::clone(&drive) as _, &Options::default());
+    kept::bring_in(opened.map_err(Error::of_volume_at(path))?, path)?;
 
     let parts = ((metadata, &plan.shape), (path, drive.geometry()));
     let named = (plan.uuid, plan.label.as_str());
@@ -159,23 +162,6 @@ fn plan(
     Pair::check_metadata(of_metadata, of_data, plan.uuid, &plan.options)?;
     drop(volume);
     Ok((drive, plan))
-}
-
-/// Brings in what programs flushed before they died: it is kept for this device, and would not be looked for by the name of both.
-fn bring_in(drive: &Arc<Drive>, path: &Path) -> Result<()> {
-    let opened = Opened::new(Arc::clone(drive) as _, &Options::default());
-    let fs = opened
-        .map_err(Error::of_volume_at(path))?
-        .start(Arc::new(SystemClock))?;
-    let waiting = fs.files_waiting();
-    fs.close()?;
-    if waiting > 0 {
-        return Err(refused(
-            path,
-            "there is no room on the volume for what programs flushed before they died: remove something first",
-        ));
-    }
-    Ok(())
 }
 
 /// The shape of an image for metadata. Its zones are not larger than those of the volume.

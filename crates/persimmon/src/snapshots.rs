@@ -9,6 +9,7 @@ use persimmon_device::{Drive, ZonedDevice};
 use persimmon_vfs::{Clock, RenameMode, Snapshot, Timestamp};
 
 use crate::internal::Opened;
+use crate::kept;
 use crate::{Error, Filesystem, Options, Result, SystemClock};
 
 /// The path of a snapshot, for messages.
@@ -82,7 +83,8 @@ impl Filesystem {
     /// a snapshot with that name. The snapshot itself and all others stay. Nobody may use the volume meanwhile.
     ///
     /// # Errors
-    /// There is no such snapshot, or one with the name `keep`; as [`Filesystem::open`].
+    /// There is no such snapshot, or one with the name `keep`; there is no room for what programs flushed before they died; as
+    /// [`Filesystem::open`].
     pub fn roll_back(
         path: impl AsRef<Path>,
         name: impl AsRef<OsStr>,
@@ -99,7 +101,7 @@ impl Filesystem {
             opened.map_err(Error::of_volume_at(path))
         };
         // What a process flushed before it died belongs to what is rolled back, not to the snapshot.
-        open()?.start(Arc::new(SystemClock))?.close()?;
+        kept::bring_in(open()?, path)?;
         let opened = open()?;
         let rolled_back = opened.roll_back(name, keep, SystemClock.now());
         rolled_back.map_err(Error::of_volume_at(path))?;

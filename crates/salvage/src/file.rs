@@ -4,7 +4,7 @@ use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::Intent;
 use persimmon_format::delta::{self, block_at, is_delta, place_of};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
-use persimmon_format::inode::{FLAG_DELTAS, Inode, SIZE_MAX, Timestamp};
+use persimmon_format::inode::{FLAG_DELTAS, FLAG_PREALLOCATED, Inode, SIZE_MAX, Timestamp};
 use persimmon_format::packed::{self, Packed};
 use persimmon_format::{Addr, Ino, Key};
 
@@ -322,6 +322,8 @@ impl File {
                         let inode = Inode {
                             size,
                             sectors: there.sectors,
+                            // What is set aside stays so by this.
+                            flags: inode.flags | there.flags & FLAG_PREALLOCATED,
                             ..*inode
                         };
                         tx.put_inode(self.ino, &inode);

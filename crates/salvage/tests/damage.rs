@@ -6,8 +6,10 @@
 mod support;
 
 use persimmon_device::BLOCK_SIZE;
+use persimmon_format::inode::FLAG_PREALLOCATED;
 use persimmon_format::table::Role;
 use persimmon_salvage::Lost;
+use persimmon_vfs::ROOT;
 use support::{
     Fs, Tree, assert_log_alone_lost, assert_told, intact, recovered, recovered_if_any, tree,
 };
@@ -160,4 +162,22 @@ fn of_a_pair_of_metadata_zones_one_is_enough() {
             );
         }
     }
+}
+
+/// The room was there in the copy, and nothing said that it was the file's: what was written to it found another place, or none.
+#[test]
+fn what_is_set_aside_is_set_aside_in_the_copy() {
+    let mut fs = Fs::new(3);
+    let file = fs.file(ROOT, "file", 10_000);
+    let reserve = persimmon_vfs::Allocate::Reserve { keep_size: true };
+    let none = persimmon_vfs::Handle::NONE;
+    fs.vfs.fallocate(file, none, 0, 1 << 20, reserve).unwrap();
+    fs.vfs.sync().unwrap();
+    fs.checkpoint();
+    let (copy, _, losses) = recovered(&fs.without(&[]));
+    assert!(losses.is_empty(), "{losses:#?}");
+    let file = copy.lookup(ROOT, b"file").unwrap().ino;
+    let inode = copy.volume().attr(file).unwrap().unwrap();
+    assert_ne!(inode.flags & FLAG_PREALLOCATED, 0);
+    assert!(inode.sectors * 512 >= 1 << 20);
 }

@@ -4,12 +4,16 @@
 
 mod support;
 
-use persimmon_engine::{NewLimits, Quotas};
+use std::sync::Arc;
+
+use persimmon_engine::{NewLimits, Options, Quotas};
 use persimmon_format::inode::Timestamp;
 use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind};
 use persimmon_format::table::Role;
+use persimmon_inspect::salvage::rebuild;
+use persimmon_salvage::mend;
 use persimmon_vfs::{Caller, ROOT};
-use support::{Fs, recovered};
+use support::{Fs, mount, recovered, settle};
 
 const USER: Owner = Owner {
     kind: OwnerKind::User,
@@ -92,4 +96,26 @@ fn what_had_no_quota_gets_none() {
     fs.checkpoint();
     let (copy, _, _) = recovered(&fs.without(&[]));
     assert!(!Quotas::of(copy.volume()).has_projects());
+}
+
+/// Of what was turned on since the volume was opened the footers tell, and the headers of zones do not yet. With new metadata the volume had
+/// limits and no quota.
+#[test]
+fn a_volume_that_gets_new_metadata_still_has_quota() {
+    let fs = full(3);
+    fs.checkpoint();
+    let device = Arc::new(fs.without(&[]));
+    {
+        let rebuilt = rebuild(&*device, &mut |_, _, _| {}).unwrap();
+        let how = (Timestamp::default(), Options::default());
+        let to = Arc::clone(&device) as _;
+        mend(&rebuilt, to, how, &mut |_| {}, &mut |_, _, _| {}).unwrap();
+    }
+    let report = settle(&device);
+    assert_eq!(report.worst(), None, "{:#?}", report.findings);
+    let vfs = mount(&device);
+    let quotas = Quotas::of(vfs.volume());
+    assert_ne!(quotas.state().counting, Counting::Off);
+    quotas.set_grace(OwnerKind::User, GRACE).unwrap();
+    quotas.turn_off().unwrap();
 }

@@ -2,8 +2,9 @@
 
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::SHARED;
+use persimmon_format::quota::Counting;
 use persimmon_format::record::Share;
-use persimmon_format::{Ino, Key};
+use persimmon_format::{Ino, Key, SubvolumeId};
 
 use super::extents::{self, MappedExtent};
 use super::{Meta, mapping, references};
@@ -44,6 +45,11 @@ pub(crate) fn may_move(meta: &Meta, ino: Ino, mapped: &MappedExtent) -> Result<b
         return Ok(may_be_shared(&mapped.extent));
     };
     if !may_be_shared(&mapped.extent) {
+        return Ok(false);
+    }
+    // Shared blocks count whole, where packed ones count as what they take. The main subvolume may show the same inode as a snapshot, and
+    // its owner is not charged for what is done to a snapshot.
+    if meta.quota.counting != Counting::Off && ino.subvolume() != SubvolumeId::MAIN {
         return Ok(false);
     }
     if meta.versions.is_plain() {

@@ -187,6 +187,8 @@ pub fn rebuild<'d>(
         mut forest,
         uncertain,
     } = best;
+    // What was turned on since the volume was opened no zone header tells yet.
+    inspector.identity.add_features(checkpoint.footer.features);
     let number = checkpoint.footer.checkpoint;
     let mut notes = Vec::new();
     if uncertain {

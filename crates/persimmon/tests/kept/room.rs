@@ -160,3 +160,19 @@ fn what_waits_for_room_keeps_a_volume_from_getting_a_device_for_metadata() {
     assert!(fs.read("/log").unwrap() == whole());
     fs.close().unwrap();
 }
+
+/// What waited met the files of the snapshot afterwards: it was brought into one that was as before, or given up.
+#[test]
+fn what_waits_for_room_keeps_a_volume_from_being_rolled_back() {
+    let image = full(&Create::sized(64 << 20), unlink_victim);
+    // Whether there is such a snapshot is looked at after that.
+    let keep = std::ffi::OsStr::new("kept");
+    for keep in [None, Some(keep)] {
+        let rolled_back = Filesystem::roll_back(&image.path, "before", keep, &Options::default());
+        let refused = rolled_back.unwrap_err().to_string();
+        assert!(refused.contains("flushed before they died"), "{refused}");
+    }
+    let fs = image.open();
+    assert_eq!(tails(&fs).len(), 1);
+    fs.close().unwrap();
+}

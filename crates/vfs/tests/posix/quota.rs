@@ -11,7 +11,7 @@ use persimmon_format::{Key, KeyKind};
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{
     Allocate, Author, Caller, Error, Grace, Handle, Ino, OpenFlags, Options, Owner, OwnerKind,
-    ROOT, RenameMode, SetAttr, WriteFlags,
+    ROOT, RenameMode, SetAttr, WriteFlags, XattrMode,
 };
 
 use crate::fixture::{Fixture, READ_WRITE, user};
@@ -664,4 +664,34 @@ fn snapshots_are_not_charged() {
     let fs = fs.remount();
     let known = get(&fs, owner(OwnerKind::User, ALICE));
     assert!(known.usage.inodes == 1 && known.bytes_used() >= 200_000);
+}
+
+/// A clone of a compressed file of a snapshot makes shared blocks of it, which count whole, and the main subvolume shows the same inode: its
+/// owner was not charged, and was given back too much when the file went.
+#[test]
+fn clones_of_snapshots_leave_the_counts_as_they_are() {
+    let fs = fixture();
+    let other = fs.file("other", &noise(1, 300_000));
+    let file = fs.file("a", b"");
+    let name = b"user.persimmon.compression";
+    fs.vfs
+        .setxattr(&Caller::root(), file, name, b"lz4", XattrMode::Either)
+        .unwrap();
+    fs.write(file, 0, &b"what compresses well. ".repeat(50_000));
+    fs.vfs.sync().unwrap();
+    assert!(fs.vfs.getattr(file).unwrap().blocks * 512 < 500_000);
+    for ino in [other, file] {
+        chown(&fs, ino, Some(ALICE), None, Author::Privileged);
+    }
+    let id = fs.vfs.take_snapshot(b"s", true).unwrap();
+    check_counts(&fs);
+    let copy = fs.file("copy", b"");
+    let (from, to) = ((file.of(id), Handle::NONE, 0), (copy, Handle::NONE, 0));
+    let copied = fs.vfs.copy_file_range(from, to, 1 << 20).unwrap();
+    assert_eq!(copied, 1 << 20);
+    check_counts(&fs);
+    fs.unlink("a");
+    check_counts(&fs);
+    let used = get(&fs, owner(OwnerKind::User, ALICE)).bytes_used();
+    assert!(used >= 300_000, "{used}");
 }
