@@ -413,7 +413,9 @@ impl FileData {
     pub(super) fn stage_stored(&self, ino: Ino, file: &File, blocks: Range<u64>) -> Result<()> {
         for block in blocks {
             let content = self.read_block(ino, block)?;
-            if !self.space.reserve(1) {
+            let has_room =
+                self.space.reserve(1) || self.flush_reservations()? && self.space.reserve(1);
+            if !has_room {
                 return Err(self.store.zones.no_space());
             }
             let mut staged = file.lock();
