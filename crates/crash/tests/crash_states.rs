@@ -29,7 +29,7 @@ const NEAR_FROM: u64 = 3_000_000_000;
 const TWOS_STEP: u64 = 101;
 
 /// Seeds that once found something.
-const FOUND: [u64; 23] = [
+const FOUND: [u64; 24] = [
     6_527,
     6_987,
     14_866,
@@ -53,6 +53,7 @@ const FOUND: [u64; 23] = [
     950_001_488,
     2_300_000_161,
     400_003_141,
+    600_004_180,
 ];
 
 #[test]

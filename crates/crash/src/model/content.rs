@@ -351,10 +351,10 @@ impl FileContent {
             for version in versions.iter() {
                 if version.size_min <= size && version.hash == hash {
                     found = true;
-                    // A block written into a hole may be there before what made the file longer. What is
-                    // durable of the file was not longer.
-                    let in_hole = block * BLOCK >= durable_min;
-                    let whole = in_hole && (block + 1) * BLOCK == size && size <= self.size;
+                    // A block written into a hole may be there before what made the file longer, and so may one
+                    // that begins before the end and goes on into a hole. What is durable of the file was not longer.
+                    let into_hole = (block + 1) * BLOCK > durable_min;
+                    let whole = into_hole && (block + 1) * BLOCK == size && size <= self.size;
                     explained |= version.size_min == size || (whole && version.causes_none);
                 } else if version.causes_none && version.cut(length, size).hash == hash {
                     found = true;
