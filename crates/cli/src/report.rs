@@ -119,6 +119,7 @@ impl Features {
             (zone_header::STRIPED, "striped"),
             (zone_header::DICTIONARIES, "dictionaries"),
             (zone_header::COMPRESSED_LOG, "compressed-log"),
+            (zone_header::LONG_XATTRS, "long-xattrs"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

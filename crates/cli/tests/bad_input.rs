@@ -219,7 +219,8 @@ fn looking_changes_nothing() {
                 "snapshots",
                 "deltas",
                 "dictionaries",
-                "compressed-log"
+                "compressed-log",
+                "long-xattrs"
             ])
         );
         assert_eq!(info["zone_capacity_bytes"], 1 << 20);

@@ -14,9 +14,10 @@ use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::log::LogBlock;
-use persimmon_format::name::{DirEntry, Xattr};
+use persimmon_format::name::DirEntry;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, Role};
+use persimmon_format::xattr::{Piece, Xattr, slot_of};
 use persimmon_format::{
     Addr, DeviceId, FormatError, Ino, Key, KeyKind, PageId, SubvolumeId, VersionId, checksum,
 };
@@ -687,10 +688,18 @@ fn scrub_items(read: Option<&(MatEntry, Arc<Page>)>, step: &mut ScrubStep) {
     };
     for index in 0..page.count() {
         let (key, value) = (page.key(index), page.value(index));
+        // It says that a version hides what others have at the place. The first version hides nothing.
+        if key.version != VersionId(0) && !key.is_unversioned() && key.is_whiteout(value) {
+            continue;
+        }
         let wrong = match key.kind {
             KeyKind::INODE => Inode::decode(value).err().map(|error| error.to_string()),
             KeyKind::EXTENT => Extent::decode(value).err().map(|error| error.to_string()),
-            KeyKind::XATTR => Xattr::decode(value).err().map(|error| error.to_string()),
+            KeyKind::XATTR => match slot_of(&key) {
+                Some(_) => Piece::decode(&key, value).err(),
+                None => Xattr::decode(value).err(),
+            }
+            .map(|error| error.to_string()),
             KeyKind::DIR_ENTRY => match DirEntry::decode(value) {
                 Ok(entry) => (!entry.has_possible_name()).then(|| {
                     format!(

@@ -31,6 +31,7 @@ pub mod stripe_label;
 pub mod summary;
 pub mod table;
 pub mod version;
+pub mod xattr;
 pub mod zone_header;
 
 pub use checksum::VolumeKey;

@@ -16,13 +16,6 @@ use crate::{Ino, Result, VolumeKey};
 
 /// Longest file name, bytes.
 pub const NAME_MAX: usize = 255;
-/// Longest name of an extended attribute, bytes.
-pub const XATTR_NAME_MAX: usize = 255;
-/// Longest value of an extended attribute, bytes.
-pub const XATTR_VALUE_MAX: usize = 3900;
-/// Most bytes of the names of one inode's extended attributes, each with the zero byte that ends it in a list: what a
-/// system call lists at most (`XATTR_LIST_MAX`).
-pub const XATTR_NAMES_MAX: u32 = 64 << 10;
 /// Items that a name may have: that of its hash and those behind it. More names than that near each
 /// other need 2^63 tries for each, and bounds what a search looks at whatever a device holds.
 pub const PROBE_ITEMS: u64 = 1 << 16;
@@ -167,47 +160,6 @@ impl<'a> DirEntry<'a> {
             ino,
             file_type,
             name: r.rest(),
-        })
-    }
-}
-
-/// An extended attribute. Bytes: name length 0, name, value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Xattr<'a> {
-    /// Full name, such as `user.comment`.
-    pub name: &'a [u8],
-    /// Value.
-    pub value: &'a [u8],
-}
-
-impl<'a> Xattr<'a> {
-    /// As stored. The name is at most [`XATTR_NAME_MAX`] bytes, the value [`XATTR_VALUE_MAX`].
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1 + self.name.len() + self.value.len());
-        out.put_u8(self.name.len() as u8);
-        out.put(self.name);
-        out.put(self.value);
-        out
-    }
-
-    /// What a name takes of [`XATTR_NAMES_MAX`].
-    #[must_use]
-    pub fn listed_len(name: &[u8]) -> u32 {
-        name.len() as u32 + 1
-    }
-
-    /// As read.
-    pub fn decode(bytes: &'a [u8]) -> Result<Xattr<'a>> {
-        let mut r = Reader::new(bytes, "extended attribute");
-        let len = r.u8()?;
-        if len == 0 {
-            return Err(r.bad("name length", 0));
-        }
-        let name = r.bytes(len.into())?;
-        Ok(Xattr {
-            name,
-            value: r.rest(),
         })
     }
 }

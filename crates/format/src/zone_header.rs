@@ -62,6 +62,8 @@ pub const STRIPED: u64 = 8192;
 pub const DICTIONARIES: u64 = 16384;
 /// Incompatible feature: records in journal blocks may be compressed, see [`crate::log::Records`].
 pub const COMPRESSED_LOG: u64 = 32768;
+/// Incompatible feature: values of extended attributes may be in pieces, see [`crate::xattr`].
+pub const LONG_XATTRS: u64 = 65536;
 /// Features whose bits a reader must know to mount at all.
 pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED
     | SPLIT
@@ -74,6 +76,7 @@ pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED
     | STRIPED
     | DICTIONARIES
     | COMPRESSED_LOG
+    | LONG_XATTRS
     | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;

@@ -11,15 +11,16 @@ use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::footer::Footer;
 use persimmon_format::inode::Inode;
 use persimmon_format::log::LogBlock;
-use persimmon_format::name::{DirEntry, Xattr};
+use persimmon_format::name::{DirEntry, ITEM_END};
 use persimmon_format::page::{self, PAGE_SIZE, PageView};
 use persimmon_format::record::Op;
 use persimmon_format::references::References;
 use persimmon_format::stripe_label::{COLUMNS_MAX, StripeLabel};
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_format::xattr::{Joined, Piece, Xattr, XattrValue, piece_key};
 use persimmon_format::zone_header::ZoneHeader;
-use persimmon_format::{BLOCK_SIZE, FormatError, Result};
+use persimmon_format::{BLOCK_SIZE, FormatError, Ino, Key, KeyKind, Result};
 use proptest::prelude::*;
 
 type Decoder = fn(&[u8]) -> Result<()>;
@@ -161,7 +162,16 @@ fn decode_all(bytes: &[u8]) {
     let _ = Op::decode_all(bytes);
     let _ = Inode::decode(bytes);
     let _ = DirEntry::decode(bytes);
-    let _ = Xattr::decode(bytes);
+    if let Ok(Xattr { value, .. }) = Xattr::decode(bytes)
+        && let XattrValue::Pieces(pieces) = value
+    {
+        let mut joined = Joined::new(pieces);
+        let _ = joined.item(&piece_key(Ino(9), pieces.slot(), 0), bytes);
+        let _ = joined.finish();
+    }
+    for item in [0, ITEM_END, u64::MAX] {
+        let _ = Piece::decode(&Key::new(Ino(9), KeyKind::XATTR, item), bytes);
+    }
     for item in [0, FILE_BLOCKS_END - 1, u64::MAX] {
         let _ = References::decode(item, bytes);
     }

@@ -8,10 +8,11 @@ use persimmon_format::delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::{Footer, Valid};
 use persimmon_format::inode::Inode;
-use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, Xattr, first_item};
+use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, first_item};
 use persimmon_format::quota::QuotaState;
 use persimmon_format::record::Op;
 use persimmon_format::table::MatEntry;
+use persimmon_format::xattr::{Pieces, Xattr, XattrValue, cut, piece_key, slot_of};
 use persimmon_format::zone_header::{DELTAS, PROPERTIES, Properties, SPLIT, ZoneHeader};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, ZoneId, checksum};
 
@@ -446,9 +447,31 @@ fn names() {
     assert_golden(&entry.encode(), "0403020100000000086e616d65");
     let xattr = Xattr {
         name: b"user.a",
-        value: b"value",
+        value: XattrValue::Inline(b"value"),
     };
     assert_golden(&xattr.encode(), "06757365722e6176616c7565");
+}
+
+#[test]
+fn values_in_pieces() {
+    let mut value = vec![0x61; 3998];
+    value.extend_from_slice(b"xyz");
+    let pieces = Pieces::new(0x0102_0304, &value).unwrap();
+    let xattr = Xattr {
+        name: b"user.a",
+        value: XattrValue::Pieces(pieces),
+    };
+    assert_golden(
+        &xattr.encode(),
+        "0006757365722e610403020100000000a10f0000dd5e4a14",
+    );
+    let items: Vec<_> = cut(&value).collect();
+    assert_eq!(items.len(), 2);
+    assert_golden(&items[0], &format!("00{}7879", "61".repeat(3998)));
+    assert_golden(&items[1], "017a");
+    let second = piece_key(Ino(7), 0x0102_0304, 1);
+    assert_golden(&second.to_bytes(), "0700000000000000028160402000000080..");
+    assert_eq!(slot_of(&second), Some(0x0102_0304));
 }
 
 #[test]

@@ -13,13 +13,14 @@ use persimmon_format::footer::{Footer, LogPosition, Valid};
 use persimmon_format::gate::Features;
 use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
 use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState, Records, compress};
-use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, PROBE_ITEMS, Xattr, first_item};
+use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, PROBE_ITEMS, first_item};
 use persimmon_format::packed::{self, CompressedFrame, Packed};
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
+use persimmon_format::xattr::{Xattr, XattrValue};
 use persimmon_format::zone_header::{
     DELTAS, KNOWN_INCOMPATIBLE, PROPERTIES, Properties, REQUIRED, SHARED_BLOCKS, SNAPSHOTS, SPLIT,
     ZoneHeader,
@@ -585,7 +586,7 @@ proptest! {
         let entry = DirEntry { ino: Ino(ino), file_type, name: &name };
         let bytes = entry.encode();
         prop_assert_eq!(DirEntry::decode(&bytes), Ok(entry));
-        let xattr = Xattr { name: &name, value: &value };
+        let xattr = Xattr { name: &name, value: XattrValue::Inline(&value) };
         let bytes = xattr.encode();
         prop_assert!(bytes.len() <= VALUE_LEN_MAX);
         prop_assert_eq!(Xattr::decode(&bytes), Ok(xattr));

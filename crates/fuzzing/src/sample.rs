@@ -302,6 +302,15 @@ fn populate(vfs: &Vfs, is_versioned: bool) {
     vfs.symlink(&root, deep, b"link", b"../file number 3")
         .unwrap();
     let sparse = add(vfs, ROOT, "sparse", 5000);
+    // In pieces.
+    vfs.setxattr(
+        &root,
+        sparse,
+        b"user.long",
+        &content(11, 9000),
+        XattrMode::Either,
+    )
+    .unwrap();
     let keep = Allocate::Reserve { keep_size: true };
     vfs.fallocate(sparse, Handle::NONE, 1 << 20, 50_000, keep)
         .unwrap();

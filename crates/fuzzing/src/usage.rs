@@ -213,7 +213,7 @@ fn change(vfs: &Vfs, found: &[Ino], input: &mut Input<'_>) {
             &root,
             one,
             b"user.note",
-            &vec![1; len % 3000],
+            &vec![1; len % 12_000],
             XattrMode::Either,
         )),
         13 => drop(vfs.copy_file_range(

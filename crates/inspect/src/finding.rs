@@ -235,6 +235,8 @@ rules! {
     XATTR_HASH 516 Error "an extended attribute is not filed under its name", "fsck --repair files it again";
     XATTR_TWICE 517 Error "an extended attribute is there twice", "fsck --repair removes the second";
     XATTR_NAMES 518 Error "an inode's count of its attributes' names is wrong", CORRECT;
+    XATTR_PIECES 519 Error "the value of an extended attribute is not whole", "fsck --repair removes the attribute";
+    XATTR_PIECE_UNNAMED 520 Error "a piece of a value belongs to no extended attribute", "fsck --repair removes it";
     EXTENT_OVERLAP 521 Error "two extents of a file cover the same block", BACKUP;
     EXTENT_PLACE 522 Error "an extent is not in the written part of a data zone", BACKUP;
     EXTENT_SHARED 523 Error "a block belongs to two extents", BACKUP;

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use persimmon_engine::{Error, Result, Task, Transaction, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, ROOT};
-use persimmon_format::name::{DirEntry, Xattr, first_item};
+use persimmon_format::name::{DirEntry, first_item};
 use persimmon_format::packed::Packed;
+use persimmon_format::xattr::{Pieces, Xattr, XattrValue, cut, piece_key};
 use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, VersionId, ZoneId};
+use persimmon_inspect::Report;
 use persimmon_sim::SimDevice;
 use support::{
     DIRECTORY, FILE, add, add_symlink, add_xattr, change, content, formatted, mend, now, numbers,
@@ -186,7 +188,7 @@ fn a_link_without_a_target() {
 fn attributes_astray() {
     let xattr = Xattr {
         name: b"user.a",
-        value: b"",
+        value: XattrValue::Inline(b""),
     };
     broken(&[516], |tx, cast| {
         tx.put(Key::new(cast.file, KeyKind::XATTR, 77), xattr.encode());
@@ -199,6 +201,88 @@ fn attributes_astray() {
     });
     broken(&[518], |tx, cast| {
         change_inode(tx, cast.file, |inode| inode.xattr_names += 1)
+    });
+}
+
+/// A long value of `user.long`, five pieces of it, beside another one.
+fn broken_pieces(expected: &[u16], mut f: impl FnMut(&mut Transaction<'_>, Ino, u64)) -> Report {
+    let device = formatted();
+    let volume = open(&device);
+    let file = add(&volume, ROOT, "file", FILE);
+    add_xattr(&volume, file, "user.long", &content(1, 20_000));
+    add_xattr(&volume, file, "user.other", &content(2, 65_536));
+    volume.step(Task::Checkpoint).unwrap();
+    let sound = report(&device, true);
+    assert_eq!((sound.findings, sound.counts.xattrs), (vec![], 2));
+    change(&volume, |tx| {
+        // As `add_xattr` chooses it.
+        let slot = first_item(tx.key(), b"user.long") / 64;
+        f(tx, file, slot);
+        Ok(())
+    });
+    volume.sync().unwrap();
+    let mut replayed = vec![206];
+    replayed.extend_from_slice(expected);
+    assert_eq!(numbers(&report(&device, true)), replayed, "in the journal");
+    volume.step(Task::Checkpoint).unwrap();
+    let found = report(&device, true);
+    assert_eq!(numbers(&found), expected, "{:#?}", found.findings);
+    drop(volume);
+    let mended = mend(&device);
+    assert_eq!(mended.findings, []);
+    mended
+}
+
+#[test]
+fn values_in_pieces_that_are_not_whole() {
+    // One is missing: the attribute goes with the rest of them.
+    for number in 0..5 {
+        let mended = broken_pieces(&[519, 520, 520, 520, 520], |tx, file, slot| {
+            tx.delete(piece_key(file, slot, number));
+        });
+        assert_eq!(mended.counts.xattrs, 1);
+    }
+    // One has another's number, is too short, or is of another value.
+    let five = [519, 520, 520, 520, 520, 520];
+    for piece in [vec![2; 4001], vec![1; 4000], vec![1; 4001], vec![1], vec![]] {
+        let mended = broken_pieces(&five, |tx, file, slot| {
+            tx.put(piece_key(file, slot, 1), piece.clone());
+        });
+        assert_eq!(mended.counts.xattrs, 1);
+    }
+    // One too many, behind the last, behind all that there can be, and of no attribute.
+    for (slot_on, number) in [(0, 5), (0, 31), (1, 0), (1, 20)] {
+        let mended = broken_pieces(&[520], |tx, file, slot| {
+            let piece = cut(&content(1, 30_000)).nth(5).unwrap();
+            tx.put(piece_key(file, slot + slot_on, number), piece);
+        });
+        assert_eq!(mended.counts.xattrs, 2);
+    }
+    // Another attribute says that they are its own.
+    let mended = broken_pieces(&[519], |tx, file, slot| {
+        let xattr = Xattr {
+            name: b"user.thief",
+            value: XattrValue::Pieces(Pieces::new(slot, &content(1, 20_000)).unwrap()),
+        };
+        let item = first_item(tx.key(), b"user.thief");
+        tx.put(Key::new(file, KeyKind::XATTR, item), xattr.encode());
+        change_inode(tx, file, |inode| inode.xattr_names += 11).unwrap();
+    });
+    assert_eq!(mended.counts.xattrs, 2);
+    // Filed elsewhere than its name says: it keeps its pieces.
+    let mended = broken_pieces(&[516], |tx, file, slot| {
+        let value = XattrValue::Pieces(Pieces::new(slot, &content(1, 20_000)).unwrap());
+        let name = b"user.long";
+        let astray = Key::new(file, KeyKind::XATTR, 77);
+        tx.put(astray, Xattr { name, value }.encode());
+        let item = first_item(tx.key(), name);
+        tx.delete(Key::new(file, KeyKind::XATTR, item));
+    });
+    assert_eq!(mended.counts.xattrs, 2);
+    // Nothing but pieces is left.
+    broken_pieces(&[520, 520, 520, 520, 520, 518], |tx, file, _| {
+        let item = first_item(tx.key(), b"user.long");
+        tx.delete(Key::new(file, KeyKind::XATTR, item));
     });
 }
 

@@ -1,12 +1,14 @@
 //! The items of the broken volume, one inode after the other, into the new one.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use persimmon_engine::{Intent, Transaction, Volume};
 use persimmon_format::inode::{
     FLAG_XATTRS, FLAGS_OF_USERS, Inode, ROOT, SHARED, TYPE_MASK, Timestamp,
 };
-use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
+use persimmon_format::name::{DirEntry, first_item, may_have};
+use persimmon_format::xattr::{Xattr, XattrValue, cut, piece_key, slot_of};
 use persimmon_format::{Ino, Key, KeyKind, shown};
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt};
 
@@ -48,6 +50,8 @@ struct Current {
     file: Option<File>,
     /// Bytes of the names of the attributes that were copied.
     xattr_names: u32,
+    /// Slots that their values are in.
+    slots: BTreeSet<u64>,
 }
 
 impl<'a, 'd> Copy<'a, 'd> {
@@ -219,6 +223,7 @@ impl<'a, 'd> Copy<'a, 'd> {
             losses_before,
             file,
             xattr_names: 0,
+            slots: BTreeSet::new(),
         })
     }
 
@@ -233,18 +238,9 @@ impl<'a, 'd> Copy<'a, 'd> {
         let ino = key.ino;
         match key.kind {
             KeyKind::INODE => Ok(()),
-            KeyKind::XATTR => match Xattr::decode(value) {
-                Ok(xattr) => {
-                    let name = xattr.name.to_vec();
-                    let listed = Xattr::listed_len(xattr.name);
-                    current.xattr_names = current.xattr_names.saturating_add(listed);
-                    self.add(New::Named(ino, KeyKind::XATTR, name, value.to_vec()))
-                }
-                Err(_) => {
-                    self.lose(ino, Lost::Xattrs);
-                    Ok(())
-                }
-            },
+            // It went with the attribute that it belongs to.
+            KeyKind::XATTR if slot_of(&key).is_some() => Ok(()),
+            KeyKind::XATTR => self.xattr(current, value),
             KeyKind::SYMLINK if current.inode.is_symlink() => {
                 current.has_target = true;
                 if current.inode.size != value.len() as u64 {
@@ -272,6 +268,30 @@ impl<'a, 'd> Copy<'a, 'd> {
                 Ok(())
             }
         }
+    }
+
+    /// An extended attribute, with the pieces of its value. They keep their slot, which no other attribute of the inode has.
+    fn xattr(&mut self, current: &mut Current, value: &[u8]) -> Result<()> {
+        let ino = current.ino;
+        let Ok(xattr) = Xattr::decode(value) else {
+            self.lose(ino, Lost::Xattrs);
+            return Ok(());
+        };
+        if let XattrValue::Pieces(pieces) = xattr.value {
+            let slot = pieces.slot();
+            let whole = self.content.xattr_value(ino, pieces);
+            let Some(whole) = whole.filter(|_| current.slots.insert(slot)) else {
+                self.lose(ino, Lost::Xattrs);
+                return Ok(());
+            };
+            for (number, piece) in (0..).zip(cut(&whole)) {
+                self.put(piece_key(ino, slot, number), piece)?;
+            }
+        }
+        let listed = Xattr::listed_len(xattr.name);
+        current.xattr_names = current.xattr_names.saturating_add(listed);
+        let name = xattr.name.to_vec();
+        self.add(New::Named(ino, KeyKind::XATTR, name, value.to_vec()))
     }
 
     fn entry(&mut self, key: Key, value: &[u8]) -> Result<()> {

@@ -2,11 +2,12 @@
 //! permissions and id. The rules are those of POSIX 1003.1e, draft 17.
 
 use persimmon_engine::{Transaction, View};
+use persimmon_format::Ino;
 use persimmon_format::inode::{FLAG_XATTRS, Inode};
-use persimmon_format::name::{XATTR_VALUE_MAX, Xattr, first_item};
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::name::first_item;
+use persimmon_format::xattr::Xattr;
 
-use crate::named::{Found, find_xattr};
+use crate::named::{Found, find_xattr, xattr_value};
 use crate::{Caller, Error, Result, Vfs, xattrs};
 
 /// The list that governs access.
@@ -19,6 +20,9 @@ pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 const VERSION: u32 = 2;
 const HEADER_LEN: usize = 4;
 const ENTRY_LEN: usize = 8;
+/// Longest list, bytes, which has 511 entries. Linux asks a FUSE filesystem for a page of it at most: with a longer list nobody but
+/// root could use the file on a mount.
+const LIST_LEN_MAX: usize = 4096;
 
 const USER_OBJ: u16 = 0x01;
 const USER: u16 = 0x02;
@@ -253,22 +257,10 @@ impl Inherited {
             taken = Some(item);
             inode.flags |= FLAG_XATTRS;
             inode.xattr_names += Xattr::listed_len(name);
-            put_value(tx, ino, item, name, &value)?;
+            xattrs::store(tx, (ino, item), (name, &value), None)?;
         }
         Ok(())
     }
-}
-
-fn put_value(
-    tx: &mut Transaction<'_>,
-    ino: Ino,
-    item: u64,
-    name: &[u8],
-    value: &[u8],
-) -> Result<()> {
-    let xattr = Xattr { name, value };
-    tx.put(Key::new(ino, KeyKind::XATTR, item), xattr.encode());
-    Ok(())
 }
 
 /// The list under `name`, if there is one.
@@ -276,8 +268,8 @@ fn load(view: &View<'_>, ino: Ino, inode: &Inode, name: &[u8]) -> Result<Option<
     if inode.flags & FLAG_XATTRS == 0 {
         return Ok(None);
     }
-    match find_xattr(view, ino, name)?.present() {
-        Some((_, value)) => Acl::decode(&value),
+    match xattr_value(view, ino, name)? {
+        Some(value) => Acl::decode(&value),
         None => Ok(None),
     }
 }
@@ -287,11 +279,13 @@ pub(crate) fn follow_mode(tx: &mut Transaction<'_>, ino: Ino, inode: &Inode) -> 
     if inode.flags & FLAG_XATTRS == 0 {
         return Ok(());
     }
-    if let Some((item, value)) = find_xattr(tx, ino, ACCESS)?.present()
-        && let Some(mut list) = Acl::decode(&value)?
-    {
+    let Some((item, stored)) = find_xattr(tx, ino, ACCESS)?.present() else {
+        return Ok(());
+    };
+    let before = stored.pieces();
+    if let Some(mut list) = Acl::decode(&stored.read(tx, ino)?)? {
         list.set_mode(inode.mode);
-        put_value(tx, ino, item, ACCESS, &list.encode())?;
+        xattrs::store(tx, (ino, item), (ACCESS, &list.encode()), before)?;
     }
     Ok(())
 }
@@ -313,19 +307,19 @@ pub(crate) enum Stored {
     Dropped,
 }
 
-/// Prepares setting the list `name` on an inode: the mode follows an access list.
+/// Prepares setting the list `name` on an inode of a volume that takes values of `value_max` bytes: the mode follows an access list.
 pub(crate) fn prepare(
-    name: &[u8],
-    value: &[u8],
+    (name, value): (&[u8], &[u8]),
     caller: &Caller,
     inode: &mut Inode,
+    value_max: usize,
 ) -> Result<Stored> {
     if inode.is_symlink() {
         return Err(Error::NotSupported);
     }
     let list = Acl::decode(value)?;
-    if value.len() > XATTR_VALUE_MAX {
-        return Err(Error::NoSpace);
+    if value.len() > LIST_LEN_MAX.min(value_max) {
+        return Err(Error::ValueTooLong);
     }
     if name == DEFAULT {
         return match (list, inode.is_dir()) {

@@ -90,7 +90,7 @@ pub enum Error {
     /// `ERANGE`: the name of an extended attribute is longer than any.
     #[error("attribute name too long")]
     NameOutOfRange,
-    /// `E2BIG`: an extended attribute larger than any system takes.
+    /// `E2BIG`: an extended attribute larger than any system takes, or an access control list with more entries than one may have.
     #[error("attribute value too long")]
     ValueTooLong,
     /// `E2BIG`: more names of extended attributes than any system lists.

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use persimmon_engine::View;
-use persimmon_format::name::{DirEntry, PROBE_ITEMS, Xattr, first_item, may_have};
+use persimmon_format::name::{DirEntry, PROBE_ITEMS, first_item, may_have};
+use persimmon_format::xattr::{Joined, Pieces, Xattr, XattrValue, slot_keys};
 use persimmon_format::{FormatError, Ino, Key, KeyKind};
 use persimmon_sync::Mutex;
 
@@ -133,12 +134,56 @@ pub(crate) fn find_entry(view: &View<'_>, dir: Ino, name: &[u8]) -> Result<Found
     })
 }
 
+/// What the item of an extended attribute has of its value.
+pub(crate) enum StoredValue {
+    /// All of it.
+    Inline(Vec<u8>),
+    /// Where the pieces of it are.
+    Pieces(Pieces),
+}
+
+impl StoredValue {
+    /// Its pieces, if it has some.
+    pub(crate) fn pieces(&self) -> Option<Pieces> {
+        match self {
+            StoredValue::Inline(_) => None,
+            StoredValue::Pieces(pieces) => Some(*pieces),
+        }
+    }
+
+    /// The value. What is put of it by the same transaction is not seen.
+    pub(crate) fn read(self, view: &View<'_>, ino: Ino) -> Result<Vec<u8>> {
+        let pieces = match self {
+            StoredValue::Inline(value) => return Ok(value),
+            StoredValue::Pieces(pieces) => pieces,
+        };
+        let mut joined = Joined::new(pieces);
+        view.scan(slot_keys(ino, pieces.slot()), |key, bytes| {
+            // What comes after a damaged one does not matter any more.
+            Ok(match joined.item(&key, bytes) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            })
+        })?;
+        Ok(joined.finish()?)
+    }
+}
+
 /// Looks up an extended attribute.
-pub(crate) fn find_xattr(view: &View<'_>, ino: Ino, name: &[u8]) -> Result<Found<Vec<u8>>> {
+pub(crate) fn find_xattr(view: &View<'_>, ino: Ino, name: &[u8]) -> Result<Found<StoredValue>> {
     find(view, ino, KeyKind::XATTR, name, |bytes| {
         let xattr = Xattr::decode(bytes)?;
-        Ok((xattr.name == name).then(|| xattr.value.to_vec()))
+        Ok((xattr.name == name).then(|| match xattr.value {
+            XattrValue::Inline(value) => StoredValue::Inline(value.to_vec()),
+            XattrValue::Pieces(pieces) => StoredValue::Pieces(pieces),
+        }))
     })
+}
+
+/// The value of an extended attribute.
+pub(crate) fn xattr_value(view: &View<'_>, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let found = find_xattr(view, ino, name)?.present();
+    found.map(|(_, stored)| stored.read(view, ino)).transpose()
 }
 
 /// Refuses names that are no name, or too long.

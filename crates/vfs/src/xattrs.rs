@@ -5,18 +5,23 @@ use std::ops::ControlFlow;
 
 use persimmon_engine::{Intent, Transaction};
 use persimmon_format::inode::{FLAG_XATTRS, Inode};
-use persimmon_format::name::{XATTR_NAME_MAX, XATTR_NAMES_MAX, XATTR_VALUE_MAX, Xattr};
-use persimmon_format::zone_header::FRAMES;
+use persimmon_format::name::ITEM_END;
+use persimmon_format::xattr::{
+    Pieces, SLOT_END, SLOT_ITEMS, XATTR_INLINE_MAX, XATTR_NAME_MAX, XATTR_NAMES_MAX,
+    XATTR_VALUE_MAX, Xattr, XattrValue, cut, piece_key, slot_keys,
+};
+use persimmon_format::zone_header::{FRAMES, LONG_XATTRS};
 use persimmon_format::{Key, KeyKind};
 
 use crate::acl::{self, Stored};
 use crate::inode_attributes::InodeAttribute;
-use crate::named::{Found, find_xattr};
+use crate::named::{Found, find_xattr, xattr_value};
 use crate::protection::check_names;
 use crate::{Caller, Error, Ino, Result, SNAPSHOTS, Vfs, XattrMode};
 
-/// Bytes of a value that the kernel lets through.
-const VALUE_MAX_ANYWHERE: usize = 64 << 10;
+/// Slots that are looked at for one that no other attribute has. They begin where a hash says: that one of an inode's attributes
+/// has the first of them by chance happens once in 2^45 long values.
+const SLOTS_TRIED: u64 = 64;
 
 /// Most bytes of the names that are stored of an inode, each with the zero byte that ends it. Room is left for those
 /// that are kept in the inode, so that all of them can be listed.
@@ -69,10 +74,7 @@ impl Vfs {
             if inode.flags & FLAG_XATTRS == 0 {
                 return Err(Error::NoAttribute);
             }
-            match find_xattr(view, ino, name)?.present() {
-                Some((_, value)) => Ok(value),
-                None => Err(Error::NoAttribute),
-            }
+            xattr_value(view, ino, name)?.ok_or(Error::NoAttribute)
         })
     }
 
@@ -87,9 +89,10 @@ impl Vfs {
         mode: XattrMode,
     ) -> Result<()> {
         let namespace = Namespace::of(name)?;
-        if value.len() > VALUE_MAX_ANYWHERE {
+        if value.len() > XATTR_VALUE_MAX {
             return Err(Error::ValueTooLong);
         }
+        let value_max = self.xattr_value_max();
         let in_inode = match InodeAttribute::named(name) {
             Some(attribute) => Some((attribute, attribute.parse(ino, value)?)),
             None => None,
@@ -112,14 +115,16 @@ impl Vfs {
             if let Some((attribute, stored)) = in_inode {
                 attribute.put(&mut inode, stored, mode)?;
             } else if namespace == Namespace::AccessControl {
-                match acl::prepare(name, value, caller, &mut inode)? {
-                    Stored::Kept(value) => put(tx, ino, &mut inode, name, &value, mode)?,
+                match acl::prepare((name, value), caller, &mut inode, value_max)? {
+                    Stored::Kept(value) => put(tx, ino, &mut inode, (name, &value), mode)?,
                     Stored::Dropped => {
                         delete(tx, ino, &mut inode, name)?;
                     }
                 }
+            } else if value.len() > value_max {
+                return Err(Error::NoSpace);
             } else {
-                put(tx, ino, &mut inode, name, value, mode)?;
+                put(tx, ino, &mut inode, (name, value), mode)?;
             }
             tx.put_inode(ino, &inode);
             Ok(())
@@ -128,6 +133,14 @@ impl Vfs {
             node.privileges.changed();
         }
         Ok(())
+    }
+
+    /// Longest value of an extended attribute on this volume, bytes.
+    fn xattr_value_max(&self) -> usize {
+        match self.volume.identity().incompatible & LONG_XATTRS {
+            0 => XATTR_INLINE_MAX,
+            _ => XATTR_VALUE_MAX,
+        }
     }
 
     /// All names, each ended by a zero byte. `trusted.` only for the privileged. `E2BIG` where they are more than can be
@@ -144,7 +157,8 @@ impl Vfs {
             return Ok(names);
         }
         let first = Key::new(ino, KeyKind::XATTR, 0);
-        let end = Key::new(ino, KeyKind::SYMLINK, 0);
+        // The pieces of long values come behind all names.
+        let end = Key::new(ino, KeyKind::XATTR, ITEM_END);
         let mut is_too_long = false;
         // One that is damaged hides no other.
         let name = |key: Key, bytes: &[u8]| match Xattr::decode(bytes) {
@@ -204,29 +218,91 @@ fn put(
     tx: &mut Transaction<'_>,
     ino: Ino,
     inode: &mut Inode,
-    name: &[u8],
-    value: &[u8],
+    (name, value): (&[u8], &[u8]),
     mode: XattrMode,
 ) -> Result<()> {
-    if value.len() > XATTR_VALUE_MAX {
-        return Err(Error::NoSpace);
-    }
-    let item = match (find_xattr(tx, ino, name)?, mode) {
+    let (item, before) = match (find_xattr(tx, ino, name)?, mode) {
         (Found::Present { .. }, XattrMode::Create) => return Err(Error::Exists),
         (Found::Absent { .. }, XattrMode::Replace) => return Err(Error::NoAttribute),
-        (Found::Present { item, .. }, _) => item,
+        (Found::Present { item, value }, _) => (item, value.pieces()),
         (Found::Absent { free }, _) => {
             let names = inode.xattr_names.saturating_add(Xattr::listed_len(name));
             if names > STORED_NAMES_MAX {
                 return Err(Error::NoSpace);
             }
             inode.xattr_names = names;
-            free.ok_or(Error::NoSpace)?
+            (free.ok_or(Error::NoSpace)?, None)
         }
     };
-    let xattr = Xattr { name, value };
-    tx.put(Key::new(ino, KeyKind::XATTR, item), xattr.encode());
     inode.flags |= FLAG_XATTRS;
+    store(tx, (ino, item), (name, value), before)
+}
+
+/// Puts an attribute at an item, and the pieces of its value in the place of those that it had `before`. It is one transaction: a
+/// power cut finds the value as it was or as it is.
+pub(crate) fn store(
+    tx: &mut Transaction<'_>,
+    (ino, item): (Ino, u64),
+    (name, value): (&[u8], &[u8]),
+    before: Option<Pieces>,
+) -> Result<()> {
+    let slot_before = before.map(|pieces| pieces.slot());
+    let stored = if value.len() <= XATTR_INLINE_MAX {
+        if let Some(slot) = slot_before {
+            replace_pieces(tx, (ino, slot), &[])?;
+        }
+        XattrValue::Inline(value)
+    } else {
+        let slot = match slot_before {
+            Some(slot) => slot,
+            None => free_slot(tx, ino, item)?,
+        };
+        replace_pieces(tx, (ino, slot), value)?;
+        XattrValue::Pieces(Pieces::new(slot, value)?)
+    };
+    let xattr = Xattr {
+        name,
+        value: stored,
+    };
+    tx.put(Key::new(ino, KeyKind::XATTR, item), xattr.encode());
+    Ok(())
+}
+
+/// A slot in which nothing is.
+fn free_slot(tx: &Transaction<'_>, ino: Ino, item: u64) -> Result<u64> {
+    for tried in 0..SLOTS_TRIED {
+        let slot = item.wrapping_add(tried) % SLOT_END;
+        // A transaction sees what it has put itself by the key alone.
+        let mut is_free = tx.get(&piece_key(ino, slot, 0))?.is_none();
+        tx.scan(slot_keys(ino, slot), |_, _| {
+            is_free = false;
+            Ok(ControlFlow::Break(()))
+        })?;
+        if is_free {
+            return Ok(slot);
+        }
+    }
+    Err(Error::NoSpace)
+}
+
+/// Has the pieces of a value in a slot, and nothing else. What is there already is not put again.
+fn replace_pieces(tx: &mut Transaction<'_>, (ino, slot): (Ino, u64), value: &[u8]) -> Result<()> {
+    let mut pieces: Vec<Option<Vec<u8>>> = cut(value).map(Some).collect();
+    let mut surplus = Vec::new();
+    tx.scan(slot_keys(ino, slot), |key, bytes| {
+        match pieces.get_mut((key.item % SLOT_ITEMS) as usize) {
+            Some(piece) if piece.as_deref() == Some(bytes) => *piece = None,
+            Some(_) => {}
+            None => surplus.push(key),
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    for (number, piece) in (0..).zip(pieces) {
+        if let Some(piece) = piece {
+            tx.put(piece_key(ino, slot, number), piece);
+        }
+    }
+    surplus.into_iter().for_each(|key| tx.delete(key));
     Ok(())
 }
 
@@ -241,8 +317,11 @@ pub(crate) fn delete(
         return Ok(false);
     }
     match find_xattr(tx, ino, name)?.present() {
-        Some((item, _)) => {
+        Some((item, stored)) => {
             tx.delete(Key::new(ino, KeyKind::XATTR, item));
+            if let Some(pieces) = stored.pieces() {
+                replace_pieces(tx, (ino, pieces.slot()), &[])?;
+            }
             // The count comes from the device, and may be less than there are.
             inode.xattr_names = inode.xattr_names.saturating_sub(Xattr::listed_len(name));
             Ok(true)

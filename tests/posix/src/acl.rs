@@ -22,6 +22,7 @@ crate::table!("acl":
     a_broken_list_is_einval,
     a_list_names_nobody_twice,
     a_list_set_by_an_outsider_takes_setgid,
+    a_list_of_511_entries,
 );
 
 const ACCESS: &str = "system.posix_acl_access";
@@ -56,6 +57,14 @@ fn encode(entries: &[(Who, u16)]) -> Vec<u8> {
         bytes.extend_from_slice(&id.to_le_bytes());
     }
     bytes
+}
+
+/// A list that names so many users, groups and others.
+pub(crate) fn list_of(entries: u32) -> Vec<u8> {
+    let mut list = vec![(Who::Owner, 7)];
+    list.extend((4..entries).map(|number| (Who::User(1000 + number), 5)));
+    list.extend([(Who::Group, 5), (Who::Mask, 5), (Who::Others, 5)]);
+    encode(&list)
 }
 
 fn set(d: &impl Door, path: &str, kind: &str, entries: &[(Who, u16)]) -> Outcome<()> {
@@ -303,4 +312,19 @@ fn a_list_set_by_an_outsider_takes_setgid(d: &impl Door) -> Result<()> {
     d.chmod("d", 0o2755)?;
     d.as_user(ALICE, |d| Ok(set(d, "d", DEFAULT, &DEFAULTS)?))?;
     equal(d.mode("d")?, 0o2755)
+}
+
+/// As many as Linux asks a FUSE filesystem for.
+fn a_list_of_511_entries(d: &impl Door) -> Result<()> {
+    d.dir("d")?;
+    for name in [ACCESS, DEFAULT] {
+        let list = list_of(511);
+        d.setxattr("d", name, &list)?;
+        same_bytes(&d.getxattr("d", name)?, &list)?;
+    }
+    d.dir("d/below")?;
+    same_bytes(&d.getxattr("d/below", DEFAULT)?, &list_of(511))?;
+    d.file("d/below/f", b"")?;
+    d.chmod("d/below/f", 0o600)?;
+    equal(d.getxattr("d/below/f", ACCESS)?.len(), 4 + 8 * 511)
 }

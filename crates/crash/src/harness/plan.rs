@@ -115,6 +115,10 @@ const SHIFTS_FROM: u64 = 300_000_000;
 pub(crate) const REPEATING: Range<u64> = 900_000_000..2_000_000_000;
 /// Of these seeds writes repeat what was written before, too, and what is written is packed with other files as a dictionary.
 pub(crate) const NEAR: Range<u64> = 3_000_000_000..4_000_000_000;
+/// Of these seeds attributes have values that are in pieces.
+const LONG_XATTRS: Range<u64> = 21_000_000..30_000_000;
+/// And from this one on, with clones, snapshots and ranges that are put in.
+const LONG_XATTRS_FROM: u64 = 4_000_000_000;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
@@ -173,6 +177,11 @@ pub(super) fn fault(rng: &mut ChaCha8Rng, commands: &[(FaultTarget, u64)]) -> Fa
         Fault::for_ever(target)
     };
     fault.after(rng.random_range(0..before))
+}
+
+/// Whether attributes have values that are in pieces.
+pub(crate) fn has_long_xattrs(seed: u64) -> bool {
+    LONG_XATTRS.contains(&seed) || seed >= LONG_XATTRS_FROM
 }
 
 impl Plan {
@@ -474,6 +483,7 @@ impl Plan {
     pub fn generator(&self, seed: u64) -> Generator {
         Generator::new(seed, self.mix, self.bytes_max)
             .xattrs(self.xattr_names)
+            .long_xattrs(matches!(self.origin, Origin::Seed(number) if has_long_xattrs(number)))
             .clones(matches!(self.origin, Origin::Seed(number) if number >= CLONES_FROM))
             .snapshots(matches!(self.origin, Origin::Seed(number) if number >= SNAPSHOTS_FROM))
             .shifts(matches!(self.origin, Origin::Seed(number) if number >= SHIFTS_FROM))

@@ -13,6 +13,7 @@ use super::client::{Client, Shared};
 use super::disturber::Disturber;
 use super::plan::Plan;
 use crate::filesystem::Mounted;
+use crate::harness::has_long_xattrs;
 use crate::model::{Model, Tree};
 use crate::workload::{Generator, Mix};
 use persimmon_sim::device::SimDevice;
@@ -61,7 +62,9 @@ pub(super) fn work(
     let synced = Arc::new(AtomicU64::new(0));
     let generator = |number: usize, mix: Mix| {
         let seed = plan.seed.wrapping_mul(SEEDS).wrapping_add(number as u64);
-        Generator::new(seed, mix, plan.bytes_max).xattrs(plan.xattr_names)
+        Generator::new(seed, mix, plan.bytes_max)
+            .xattrs(plan.xattr_names)
+            .long_xattrs(has_long_xattrs(plan.seed))
     };
     let disturbers = (0..plan.disturbers).map(|_| shared.within("/"));
     let disturbers: Vec<Mounted> = disturbers.collect::<Result<_, String>>()?;

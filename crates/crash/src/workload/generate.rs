@@ -13,6 +13,19 @@ const SLOTS: u8 = 3;
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "a-name-longer-than-the-others.txt"];
 /// Bytes of an extended attribute of which a page of the tree holds four.
 const BULKY_BYTES: u32 = 3900;
+/// Bytes of attributes, of which some are in pieces of the tree: up to one item, just more, in two that are full and in two and a bit,
+/// and as many as there can be.
+const LONG_XATTR_BYTES: [u32; 9] = [
+    5,
+    1000,
+    BULKY_BYTES,
+    BULKY_BYTES + 1,
+    8000,
+    8001,
+    20_000,
+    45_000,
+    65_536,
+];
 const BLOCK: u64 = persimmon_device::BLOCK_SIZE as u64;
 
 /// What a workload is mostly made of.
@@ -75,6 +88,8 @@ pub struct Generator {
     first: Vec<Op>,
     /// Names of extended attributes.
     xattr_names: u32,
+    /// Their values may be as long as values can be.
+    long_xattrs: bool,
     /// Many copies are of whole blocks.
     clones: bool,
     /// Snapshots are taken and deleted.
@@ -96,6 +111,7 @@ impl Generator {
             bytes_max,
             first: Vec::new(),
             xattr_names: 3,
+            long_xattrs: false,
             clones: false,
             snapshots: false,
             shifts: false,
@@ -108,6 +124,13 @@ impl Generator {
     #[must_use]
     pub fn xattrs(mut self, names: u32) -> Generator {
         self.xattr_names = names.max(1);
+        self
+    }
+
+    /// Values of extended attributes may be as long as they can be.
+    #[must_use]
+    pub fn long_xattrs(mut self, long_xattrs: bool) -> Generator {
+        self.long_xattrs = long_xattrs;
         self
     }
 
@@ -297,9 +320,10 @@ impl Generator {
             path = "/".to_owned();
         }
         let name = format!("user.{}", self.rng.random_range(0..self.xattr_names));
-        let lengths = match self.mix {
-            Mix::Bulky => [100, 1000, 2500, BULKY_BYTES],
-            _ => [0, 5, 100, 1000],
+        let lengths: &[u32] = match self.mix {
+            _ if self.long_xattrs => &LONG_XATTR_BYTES,
+            Mix::Bulky => &[100, 1000, 2500, BULKY_BYTES],
+            _ => &[0, 5, 100, 1000],
         };
         let roll = match self.mix {
             Mix::Bulky => self.rng.random_range(2..10),

@@ -7,14 +7,15 @@ use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
 use persimmon_format::inode::Inode;
 use persimmon_format::log::LogBlock;
-use persimmon_format::name::{DirEntry, Xattr};
+use persimmon_format::name::DirEntry;
 use persimmon_format::packed;
 use persimmon_format::record::Op;
 use persimmon_format::stripe_label::{self, StripeLabel};
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_format::xattr::{Piece, Xattr, piece_key};
 use persimmon_format::zone_header::ZoneHeader;
-use persimmon_format::{BLOCK_SIZE, Key, ZoneId};
+use persimmon_format::{BLOCK_SIZE, Ino, Key, ZoneId};
 
 use crate::edit::{overwrite, seal_header};
 use crate::input::Input;
@@ -177,6 +178,11 @@ pub fn value(bytes: &[u8]) {
     }
     if let Ok(xattr) = Xattr::decode(bytes) {
         assert_eq!(xattr.encode(), bytes);
+    }
+    let number = bytes.first().map_or(0, |number| number % 32);
+    let key = piece_key(Ino(5), 7, number);
+    if let Ok(piece) = Piece::decode(&key, bytes) {
+        assert_eq!(piece.encode(), bytes);
     }
     if let Some(key) = bytes.first_chunk() {
         assert_eq!(&Key::from_bytes(key).to_bytes(), key);

@@ -3,18 +3,23 @@
 use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
-use persimmon_format::name::{self, DirEntry, PROBE_ITEMS, Xattr};
+use persimmon_format::name::{self, DirEntry, PROBE_ITEMS};
 use persimmon_format::packed::FrameTally;
+use persimmon_format::xattr::{Piece, Pieces, Xattr, XattrValue, piece_key, slot_of};
+use persimmon_format::zone_header::LONG_XATTRS;
 use persimmon_format::{BLOCK_SIZE, Ino, Key, shown};
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::files::{Context, check_mode, item};
 use super::links::EntryRow;
 use crate::finding::{
     ENTRY_HASH, ENTRY_NAME, ENTRY_TWICE, EXTENT_PAST_END, INODE_ITEMS, ITEM_VALUE, XATTR_HASH,
-    XATTR_TWICE,
+    XATTR_PIECE_UNNAMED, XATTR_PIECES, XATTR_TWICE,
 };
+
+/// Said of values in pieces without the feature.
+const NO_LONG_XATTRS: &str = "the volume has no long values of attributes";
 
 /// An inode while its items go by.
 pub(crate) struct Current {
@@ -24,6 +29,8 @@ pub(crate) struct Current {
     pub symlink_len: Option<u64>,
     /// Bytes of the names of its attributes, each with the zero byte that ends it in a list.
     pub xattr_names: u32,
+    /// Slots that attributes have the pieces of their values in, and the key behind the last piece of each.
+    slots: HashMap<u64, Key>,
     pub entries: u64,
     pub sectors: u64,
     extents: u64,
@@ -44,6 +51,7 @@ impl Current {
             inode: None,
             symlink_len: None,
             xattr_names: 0,
+            slots: HashMap::new(),
             entries: 0,
             sectors: 0,
             extents: 0,
@@ -56,6 +64,9 @@ impl Current {
     }
 
     pub(crate) fn xattr(&mut self, context: &mut Context<'_, '_>, key: &Key, value: &[u8]) {
+        if let Some(slot) = slot_of(key) {
+            return self.piece(context, key, slot, value);
+        }
         context.counts.xattrs += 1;
         let attribute = match Xattr::decode(value) {
             Ok(attribute) => attribute,
@@ -70,13 +81,67 @@ impl Current {
         if self.is_twice(key, attribute.name) {
             context.findings.add(&XATTR_TWICE, item(key), text);
             context.plan.delete(*key);
-        } else if !name::may_have(filed, key.item) {
-            context.findings.add(&XATTR_HASH, item(key), text);
-            context.plan.refile(context.state, *key, filed, value);
+        } else {
+            if !name::may_have(filed, key.item) {
+                context.findings.add(&XATTR_HASH, item(key), text);
+                context.plan.refile(context.state, *key, filed, value);
+            }
+            if let XattrValue::Pieces(pieces) = attribute.value {
+                self.value_in_pieces(context, key, (&text, pieces));
+            }
         }
         self.xattr_names = self
             .xattr_names
             .saturating_add(Xattr::listed_len(attribute.name));
+    }
+
+    /// An attribute whose value is in pieces, which come later.
+    fn value_in_pieces(
+        &mut self,
+        context: &mut Context<'_, '_>,
+        key: &Key,
+        (name, pieces): (&dyn std::fmt::Display, Pieces),
+    ) {
+        let slot = pieces.slot();
+        if !has_long_xattrs(context) {
+            context.findings.add(&ITEM_VALUE, item(key), NO_LONG_XATTRS);
+            return;
+        }
+        let joined = context.state.joined(&context.scope, key.ino, pieces);
+        let wrong = match joined {
+            Ok(_) if self.slots.contains_key(&slot) => "another one has its pieces".to_owned(),
+            Ok(_) => {
+                let last = (pieces.count() - 1) as u8;
+                self.slots.insert(slot, piece_key(key.ino, slot, last));
+                return;
+            }
+            Err(error) => error.to_string(),
+        };
+        if !context.lost {
+            let detail = format!("{name}: {wrong}");
+            context.findings.add(&XATTR_PIECES, item(key), detail);
+            context.plan.delete(*key);
+        }
+    }
+
+    /// A piece of a value. What it has was looked at with the attribute that it belongs to.
+    fn piece(&mut self, context: &mut Context<'_, '_>, key: &Key, slot: u64, value: &[u8]) {
+        if !has_long_xattrs(context) {
+            context.findings.add(&ITEM_VALUE, item(key), NO_LONG_XATTRS);
+            return;
+        }
+        let last = self.slots.get(&slot);
+        if last.is_some_and(|last| key.item <= last.item) || context.lost {
+            return;
+        }
+        let detail = match Piece::decode(key, value) {
+            Ok(piece) => format!("{} bytes", piece.bytes.len()),
+            Err(error) => error.to_string(),
+        };
+        context
+            .findings
+            .add(&XATTR_PIECE_UNNAMED, item(key), detail);
+        context.plan.delete(*key);
     }
 
     pub(crate) fn entry(&mut self, context: &mut Context<'_, '_>, key: &Key, value: &[u8]) {
@@ -165,6 +230,10 @@ impl Current {
             context.plan.put(Key::truncation(self.ino), value);
         }
     }
+}
+
+fn has_long_xattrs(context: &Context<'_, '_>) -> bool {
+    context.inspector.identity.incompatible & LONG_XATTRS != 0
 }
 
 /// Plans another name for an entry that cannot keep its own.

@@ -5,13 +5,14 @@ use std::ops::ControlFlow;
 use persimmon_format::delta::{block_at, is_delta};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED, Timestamp};
-use persimmon_format::name::{DirEntry, Xattr};
+use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
 use persimmon_format::quota::{Counting, Owner, OwnerKind, Quota, QuotaState};
 use persimmon_format::record::{Op, Settle, Share, Touch};
 use persimmon_format::references::References;
 use persimmon_format::shown::as_text;
 use persimmon_format::version::{Changes, Subvolume, Version};
+use persimmon_format::xattr::{Piece, Xattr, XattrValue, slot_of};
 use persimmon_format::{Ino, Key, KeyKind, Lifetime, SubvolumeId, VersionId, shown};
 use serde::Serialize;
 
@@ -257,6 +258,28 @@ fn kind_name(kind: KeyKind) -> String {
     .to_owned()
 }
 
+/// An extended attribute, or a piece of the value of one.
+fn xattr_text(key: &Key, value: &[u8]) -> persimmon_format::Result<String> {
+    if let Some(slot) = slot_of(key) {
+        let Piece { number, bytes } = Piece::decode(key, value)?;
+        return Ok(format!(
+            "piece {number} in slot {slot:#x}, {} bytes",
+            bytes.len()
+        ));
+    }
+    let xattr = Xattr::decode(value)?;
+    let name = shown(xattr.name);
+    Ok(match xattr.value {
+        XattrValue::Inline(value) => format!("{name} = \"{}\"", shown(value)),
+        XattrValue::Pieces(pieces) => format!(
+            "{name} = {} bytes, {} pieces in slot {:#x}",
+            pieces.value_len(),
+            pieces.count(),
+            pieces.slot()
+        ),
+    })
+}
+
 /// A value in a line, decoded if it can be.
 #[must_use]
 pub fn item_text(key: &Key, value: &[u8]) -> String {
@@ -284,10 +307,7 @@ pub fn item_text(key: &Key, value: &[u8]) -> String {
                 inode.sectors
             )
         }),
-        KeyKind::XATTR => Xattr::decode(value).map(|xattr| {
-            let (name, value) = (shown(xattr.name), shown(xattr.value));
-            format!("{name} = \"{value}\"")
-        }),
+        KeyKind::XATTR => xattr_text(key, value),
         KeyKind::DIR_ENTRY => DirEntry::decode(value).map(|entry| {
             let name = shown(entry.name);
             format!(

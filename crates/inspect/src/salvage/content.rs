@@ -12,6 +12,7 @@ use persimmon_format::inode::{Inode, ROOT, SHARED};
 use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
+use persimmon_format::xattr::Pieces;
 use persimmon_format::{Addr, Ino, Key, KeyKind, SubvolumeId, VersionId, ZoneId, shown};
 
 use super::forest::{Instead, LostRange};
@@ -336,6 +337,12 @@ impl<'d> Content<'_, 'd> {
     pub fn inode(&self, ino: Ino) -> Option<Inode> {
         let (_, value) = self.state.shown(&self.scope, &Key::inode(ino))?;
         Inode::decode(&value).ok()
+    }
+
+    /// The value of an extended attribute that an inode has in pieces, if they are all there and are those of one value.
+    #[must_use]
+    pub fn xattr_value(&self, ino: Ino, pieces: Pieces) -> Option<Vec<u8>> {
+        self.state.joined(&self.scope, ino, pieces).ok()
     }
 
     /// Who is whose, and where everything goes.

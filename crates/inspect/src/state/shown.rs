@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use persimmon_format::{Ino, Key, KeyKind, VersionId};
+use persimmon_format::xattr::{Joined, Pieces, slot_keys};
+use persimmon_format::{FormatError, Ino, Key, KeyKind, VersionId};
 
 use super::versions::Scope;
 use super::{At, State};
@@ -111,6 +112,25 @@ impl State<'_, '_> {
         }
         self.scan(from, &mut |key, value| picker.item(key, value, visit))?;
         picker.end(visit)
+    }
+
+    /// The value of an extended attribute that an inode has in pieces, as a version shows them.
+    pub(crate) fn joined(
+        &self,
+        scope: &Rc<Scope>,
+        ino: Ino,
+        pieces: Pieces,
+    ) -> Result<Vec<u8>, FormatError> {
+        let slot = slot_keys(ino, pieces.slot());
+        let mut joined = Joined::new(pieces);
+        let _ = self.scan_shown(scope, slot.start, &mut |key, value| match slot
+            .contains(&key.at(VersionId(0)))
+            && joined.item(&key, value).is_ok()
+        {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        });
+        joined.finish()
     }
 
     /// Whether a version shows an inode.

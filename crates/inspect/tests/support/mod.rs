@@ -9,7 +9,8 @@ use std::sync::Arc;
 use persimmon_device::ZonedDevice;
 use persimmon_engine::{Deltas, FormatOptions, Intent, Options, Task, Volume};
 use persimmon_format::inode::{Inode, ROOT, Timestamp};
-use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
+use persimmon_format::name::{DirEntry, first_item, may_have};
+use persimmon_format::xattr::{Pieces, XATTR_INLINE_MAX, Xattr, XattrValue, cut, piece_key};
 use persimmon_format::{
     Addr, BLOCK_SIZE, Compression, DeviceId, Ino, Key, KeyKind, VolumeKey, ZoneId, envelope,
 };
@@ -151,11 +152,20 @@ pub fn add_symlink(volume: &Volume, parent: Ino, name: &str, target: &str) -> In
 
 pub fn add_xattr(volume: &Volume, ino: Ino, name: &str, value: &[u8]) {
     change(volume, |tx| {
+        let item = first_item(tx.key(), name.as_bytes());
+        let value = if value.len() <= XATTR_INLINE_MAX {
+            XattrValue::Inline(value)
+        } else {
+            let slot = item / 64;
+            for (number, piece) in (0..).zip(cut(value)) {
+                tx.put(piece_key(ino, slot, number), piece);
+            }
+            XattrValue::Pieces(Pieces::new(slot, value).unwrap())
+        };
         let xattr = Xattr {
             name: name.as_bytes(),
             value,
         };
-        let item = first_item(tx.key(), name.as_bytes());
         tx.put(Key::new(ino, KeyKind::XATTR, item), xattr.encode());
         let mut inode = tx.inode(ino)?.unwrap();
         inode.xattr_names += Xattr::listed_len(name.as_bytes());

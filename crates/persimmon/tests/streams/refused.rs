@@ -193,6 +193,31 @@ fn what_was_received_is_sent_on() {
     compare(&due, &of_volume(&middle.fs, ROOT), "four");
 }
 
+/// Values of attributes in pieces, which become short and long.
+#[test]
+fn long_values_of_attributes_are_sent() {
+    let (source, target) = (Memory::new(), Memory::new());
+    let set = |name: &str, value: &[u8]| source.fs.set_xattr("/file", name, value).unwrap();
+    source.fs.write("/file", b"content").unwrap();
+    let mut from: Option<&str> = None;
+    for (at, snapshot) in ["one", "two", "three"].into_iter().enumerate() {
+        set("user.a", &noise([65_536, 10, 65_535][at]));
+        set("user.b", &noise([3900, 3901, 3900][at]));
+        set(&format!("user.new {at}"), &noise(20_000 + at));
+        if at == 2 {
+            source.fs.remove_xattr("/file", "user.new 0").unwrap();
+        }
+        source.fs.take_snapshot(snapshot, false).unwrap();
+        let stream = sent(&source.fs, snapshot, from, None);
+        received(&mut VolumeTarget::new(&target.fs), &stream);
+        let due = of_volume(&source.fs, snapshot_root(&source.fs, snapshot));
+        compare(&due, &of_volume(&target.fs, ROOT), snapshot);
+        from = Some(snapshot);
+    }
+    assert_eq!(target.fs.xattr("/file", "user.a").unwrap(), noise(65_535));
+    assert_eq!(target.fs.list_xattrs("/file").unwrap().len(), 4);
+}
+
 /// What is as it was costs nothing, and what changed costs what it is.
 #[test]
 fn a_stream_is_as_long_as_what_changed() {

@@ -486,7 +486,7 @@ impl Drop for File {
 }
 
 /// What is known not to hold, and why; the same list as that of the mount.
-const DEVIATIONS: &[&str] = &["posix::xattr::values_of_64_kib"];
+const DEVIATIONS: &[&str] = &[];
 
 /// Each on a filesystem of its own, which must close and check clean.
 #[test]

@@ -162,6 +162,12 @@ impl Fixture {
         Fixture::mount(self.device, self.clock, self.engine, options)
     }
 
+    /// Opens one again that is closed.
+    pub fn reopen(self) -> Fixture {
+        let options = self.vfs.options().clone();
+        Fixture::mount(self.device, self.clock, self.engine, options)
+    }
+
     /// Follows a path from the root. No link is followed.
     pub fn at(&self, path: &str) -> Attr {
         self.try_at(path)

@@ -21,6 +21,7 @@ mod full;
 mod inode_flags;
 mod lifetimes;
 mod locks;
+mod long_xattrs;
 mod names;
 mod privileges;
 mod quota;

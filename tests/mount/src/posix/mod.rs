@@ -35,19 +35,14 @@ use crate::volume::Kind;
 /// so the list says the truth; for Persimmon it is the list of docs/POSIX.md.
 pub const DEVIATIONS: &[(Kind, &str, &str)] = &[
     (
-        Kind::Persimmon,
-        "posix::xattr::values_of_64_kib",
-        "a value is one item of the metadata tree, at most 3,900 bytes",
-    ),
-    (
         Kind::Ext4,
         "posix::sparse::the_last_byte_below_8_eib_can_be_written",
         "ext4 ends a file at 16 TiB",
     ),
     (
         Kind::Ext4,
-        "posix::errors::setxattr ENOSPC: a value of more than 3900 bytes",
-        "ext4 has the space",
+        "posix::errors::setxattr E2BIG: an access control list of more than 511 entries",
+        "ext4 takes such a list",
     ),
     (
         Kind::Ext4,

@@ -14,6 +14,7 @@ super::statements!("xattr":
     a_short_buffer_is_erange,
     user_attributes_follow_the_permissions_of_the_file,
     trusted_attributes_are_for_root,
+    long_values_are_told_their_length_and_read,
 );
 
 const NONE: XattrFlags = XattrFlags::empty();
@@ -72,4 +73,37 @@ fn trusted_attributes_are_for_root(place: &Place) -> Result<()> {
         refused(get(place.at("f"), "trusted.a"), Errno::NODATA)
     })?;
     equal(get(place.at("f"), "trusted.a")?, b"x".to_vec())
+}
+
+/// As `getfattr` does: it asks how long the value is, and reads that much.
+fn long_values_are_told_their_length_and_read(place: &Place) -> Result<()> {
+    file(place.at("f"), b"")?;
+    let names: Vec<String> = (0..8).map(|number| format!("user.long-{number}")).collect();
+    for (number, name) in (0..).zip(&names) {
+        set(
+            place.at("f"),
+            name,
+            &noise(number, 65_536 - number as usize),
+        )?;
+    }
+    refused(
+        set(place.at("f"), "user.long-0", &[1; 65_537]),
+        Errno::TOOBIG,
+    )?;
+    for (number, name) in (0..).zip(&names) {
+        let value = noise(number, 65_536 - number as usize);
+        let len = rustix::fs::getxattr_query(place.at("f"), name.as_str())?;
+        equal(len, value.len())?;
+        let mut short = vec![0u8; len - 1];
+        refused(
+            rustix::fs::getxattr(place.at("f"), name.as_str(), &mut short[..]),
+            Errno::RANGE,
+        )?;
+        same_bytes(&get(place.at("f"), name)?, &value)?;
+    }
+    set(place.at("f"), "user.long-3", b"short")?;
+    remove(place.at("f"), "user.long-4")?;
+    equal(get(place.at("f"), "user.long-3")?, b"short".to_vec())?;
+    refused(get(place.at("f"), "user.long-4"), Errno::NODATA)?;
+    same_bytes(&get(place.at("f"), "user.long-5")?, &noise(5, 65_531))
 }
