@@ -126,7 +126,7 @@ fn what_is_packed_and_then_moved_within_a_file_survives_the_power() {
             block
         };
         let mut blocks = 0;
-        // Each is in the journal, until so many are packed.
+        // Synced blocks stay inline in the journal until enough of them are packed.
         let is_packed = |volume: &Volume| {
             volume
                 .zones()

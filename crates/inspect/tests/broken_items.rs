@@ -67,15 +67,7 @@ fn broken_twice(
     volume.step(Task::Checkpoint).unwrap();
     assert_eq!(report(&device, true).findings, []);
     change(&volume, |tx| f(tx, &cast));
-    volume.sync().unwrap();
-    let mut replayed = vec![206];
-    replayed.extend_from_slice(expected);
-    assert_eq!(numbers(&report(&device, true)), replayed, "in the journal");
-    volume.step(Task::Checkpoint).unwrap();
-    let found = report(&device, true);
-    assert_eq!(numbers(&found), checkpointed, "{:#?}", found.findings);
-    drop(volume);
-    let mended = mend(&device);
+    let mended = found_and_mended(&device, volume, expected, checkpointed);
     // A link without any target stays one: nobody knows where it led.
     let expected: Vec<u16> = checkpointed
         .iter()
@@ -86,6 +78,24 @@ fn broken_twice(
         .collect();
     let left = numbers(&mended);
     assert_eq!(left, expected, "{:#?}", mended.findings);
+}
+
+/// Expects exactly these findings of a volume that was broken, from its journal and after the next checkpoint. What is left once it is mended.
+fn found_and_mended(
+    device: &Arc<SimDevice>,
+    volume: Volume,
+    expected: &[u16],
+    checkpointed: &[u16],
+) -> Report {
+    volume.sync().unwrap();
+    let mut replayed = vec![206];
+    replayed.extend_from_slice(expected);
+    assert_eq!(numbers(&report(device, true)), replayed, "in the journal");
+    volume.step(Task::Checkpoint).unwrap();
+    let found = report(device, true);
+    assert_eq!(numbers(&found), checkpointed, "{:#?}", found.findings);
+    drop(volume);
+    mend(device)
 }
 
 fn has_target(device: &Arc<SimDevice>, link: Ino) -> bool {
@@ -220,15 +230,7 @@ fn broken_pieces(expected: &[u16], mut f: impl FnMut(&mut Transaction<'_>, Ino, 
         f(tx, file, slot);
         Ok(())
     });
-    volume.sync().unwrap();
-    let mut replayed = vec![206];
-    replayed.extend_from_slice(expected);
-    assert_eq!(numbers(&report(&device, true)), replayed, "in the journal");
-    volume.step(Task::Checkpoint).unwrap();
-    let found = report(&device, true);
-    assert_eq!(numbers(&found), expected, "{:#?}", found.findings);
-    drop(volume);
-    let mended = mend(&device);
+    let mended = found_and_mended(&device, volume, expected, expected);
     assert_eq!(mended.findings, []);
     mended
 }

@@ -19,7 +19,6 @@ use persimmon_device::{
 use persimmon_engine::{Alteration, Growth, Volume};
 use uuid::Uuid;
 
-use crate::kept;
 use crate::properties::{Use, open, options_for, refused, volume_on};
 use crate::volume::{METADATA_BYTES_MIN, Opened, image, made};
 use crate::{EngineOptions, Error, Filesystem, Grow, Options, Result};
@@ -97,7 +96,7 @@ fn begin(path: &Path, metadata: &Path, add: &AddMetadata) -> Result<()> {
     drop(volume_on(&drive, path, Use::Change)?);
     // It is kept for this device, and would not be looked for by the name of both.
     let opened = Opened::new(Arc::clone(&drive) as _, &Options::default());
-    kept::bring_in(opened.map_err(Error::of_volume_at(path))?, path)?;
+    opened.map_err(Error::of_volume_at(path))?.bring_in(path)?;
 
     let parts = ((metadata, &plan.shape), (path, drive.geometry()));
     let named = (plan.uuid, plan.label.as_str());

@@ -9,7 +9,6 @@ use persimmon_device::{Drive, ZonedDevice};
 use persimmon_vfs::{Clock, RenameMode, Snapshot, Timestamp};
 
 use crate::internal::Opened;
-use crate::kept;
 use crate::{Error, Filesystem, Options, Result, SystemClock};
 
 /// The path of a snapshot, for messages.
@@ -101,7 +100,7 @@ impl Filesystem {
             opened.map_err(Error::of_volume_at(path))
         };
         // What a process flushed before it died belongs to what is rolled back, not to the snapshot.
-        kept::bring_in(open()?, path)?;
+        open()?.bring_in(path)?;
         let opened = open()?;
         let rolled_back = opened.roll_back(name, keep, SystemClock.now());
         rolled_back.map_err(Error::of_volume_at(path))?;

@@ -13,6 +13,7 @@ use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
 use persimmon_vfs::{Clock, Compression, Deltas, Ino, Vfs};
 
 use crate::kept::{Keeper, Place, draw_opening, replay::replay};
+use crate::properties::refused;
 use crate::{
     AllCores, Background, CommitInterval, DataRedundancy, EngineOptions, Error, Filesystem, Result,
     SystemClock, VfsOptions,
@@ -340,7 +341,24 @@ impl Opened {
         self.start_freeing(clock, orphans)
     }
 
-    /// The same for a kernel that goes on using the volume: unlinked files, which it may have open, are not freed but answered.
+    /// Brings in what programs flushed before they died, and closes the volume.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(crate) fn bring_in(self, path: &Path) -> Result<()> {
+        let fs = self.start(Arc::new(SystemClock))?;
+        let waiting = fs.files_waiting();
+        fs.close()?;
+        match waiting {
+            0 => Ok(()),
+            _ => Err(refused(
+                path,
+                "there is no room on the volume for what programs flushed before they died: remove something first",
+            )),
+        }
+    }
+
+    /// Like [`Opened::start`], for a kernel that goes on using the volume: unlinked files, which it may have open, are not freed but answered.
     ///
     /// # Errors
     /// As of [`Opened::start`].

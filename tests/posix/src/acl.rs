@@ -59,8 +59,8 @@ fn encode(entries: &[(Who, u16)]) -> Vec<u8> {
     bytes
 }
 
-/// A list that names so many users, groups and others.
-pub(crate) fn list_of(entries: u32) -> Vec<u8> {
+/// An access control list with this many entries: the four that every list needs, and named users.
+pub fn list_of(entries: u32) -> Vec<u8> {
     let mut list = vec![(Who::Owner, 7)];
     list.extend((4..entries).map(|number| (Who::User(1000 + number), 5)));
     list.extend([(Who::Group, 5), (Who::Mask, 5), (Who::Others, 5)]);

@@ -154,7 +154,7 @@ rows! {
     };
     "setxattr" E2BIG "a value of more than 65536 bytes" |d| d.setxattr("f", "user.a", &[0; 65537]);
     "setxattr" E2BIG "an access control list of more than 511 entries"
-        |d| d.setxattr("f", ACCESS_LIST, &crate::acl::list_of(512));
+        |d| d.setxattr("f", ACCESS_LIST, &crate::list_of(512));
     "setxattr" ERANGE "a name of more than 255 bytes"
         |d| d.setxattr("f", &format!("user.{}", "n".repeat(251)), b"");
     "setxattr" EPERM "user. on a symbolic link" |d| d.setxattr("s", "user.a", b"");

@@ -32,6 +32,7 @@ mod xattr;
 
 use anyhow::Result;
 
+pub use acl::list_of;
 pub use door::{Door, OpenFile};
 
 /// Something that holds through every door. It begins in an empty directory of its own.

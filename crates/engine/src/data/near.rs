@@ -9,7 +9,6 @@ use persimmon_format::dictionary::{DICTIONARY_BLOCKS_MAX, Dictionary};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{FLAG_PREALLOCATED, SHARED};
 use persimmon_format::packed::{CompressedFrame, PackUnits};
-use persimmon_format::quota::Counting;
 use persimmon_format::record::{Op, Share};
 use persimmon_format::{Ino, Lifetime};
 
@@ -301,9 +300,8 @@ fn kinds(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<Vec<(Run, Stored)>
     }
     for mapped in extents::overlapping(meta, ino, from, to, usize::MAX)? {
         let (start, end) = (mapped.block.max(from), mapped.end().min(to));
-        // Shared blocks count whole: nobody is charged more because somebody else has much the same.
-        let is_charged =
-            meta.quota.counting != Counting::Off && matches!(mapped.extent, Extent::Packed(_));
+        // Nobody is charged more because somebody else has much the same.
+        let is_charged = sharing::costs_owners(meta, &mapped.extent);
         let stored = match mapped.extent {
             Extent::Shared { at, .. } => Stored::At(at + (start - mapped.block)),
             _ if !is_charged && sharing::may_move(meta, ino, &mapped)? => Stored::Movable,

@@ -69,6 +69,11 @@ struct Move {
 }
 
 impl Move {
+    /// All blocks that move.
+    fn all(&self) -> Window {
+        (self.first(), FILE_BLOCKS_END)
+    }
+
     /// The first block that moves.
     fn first(&self) -> u64 {
         match self.how {
@@ -152,23 +157,23 @@ impl FileData {
         now: Timestamp,
     ) -> Result<()> {
         let old_size = change.size();
-        let all = (shift.first(), FILE_BLOCKS_END);
-        let mut left = all;
+        let mut left = shift.all();
         let shifted = self.shift_all(shift, (change, file), &mut left, (new_size, now));
         let mut staged = file.lock();
-        // Where it fails half way, the file is as long as the records say.
-        let size = match shift.how {
-            _ if shifted.is_ok() => new_size,
-            Shift::Insert if left != all => new_size,
-            _ => old_size,
+        // Where it fails half way, the file is as long as the records say: an insertion brings the size with its first window.
+        let has_begun = left != shift.all();
+        let is_longer = has_begun && shift.how == Shift::Insert;
+        let size = match shifted.is_ok() || is_longer {
+            true => new_size,
+            false => old_size,
         };
         staged.size = Some(size);
-        if shifted.is_ok() || left != all {
+        if shifted.is_ok() || has_begun {
             staged.committed_size = size;
             staged.growth = Growth::default();
             staged.version += 1;
             staged.changed(now);
-            // Who reads meanwhile may have found blocks of before and of after.
+            // A concurrent reader may have seen blocks from before and from after the shift.
             self.files.note_cut(&mut staged);
         }
         shifted
@@ -233,7 +238,7 @@ impl FileData {
             self.store.media.flush()?;
         }
         for (number, Planned { window, shares }) in windows.iter().enumerate() {
-            let has_begun = *left != (shift.first(), FILE_BLOCKS_END);
+            let has_begun = *left != shift.all();
             // What is half moved is moved to its end: that takes the room that it frees.
             let intent = match has_begun && !shares {
                 true => Intent::Shrink,

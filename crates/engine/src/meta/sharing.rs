@@ -38,6 +38,12 @@ pub(crate) fn may_be_shared(extent: &Extent) -> bool {
     }
 }
 
+/// Whether owners are counted and would be charged more for an extent if it became shared: shared blocks count whole, and packed ones as what
+/// they take.
+pub(crate) fn costs_owners(meta: &Meta, extent: &Extent) -> bool {
+    meta.quota.counting != Counting::Off && matches!(extent, Extent::Packed(_))
+}
+
 /// Whether an extent of a file may move to the store, as [`may_be_shared`] says, and all of its compressed frame: nothing that the file has
 /// written since lies over a part of it, which would go to the same place.
 pub(crate) fn may_move(meta: &Meta, ino: Ino, mapped: &MappedExtent) -> Result<bool> {
@@ -47,9 +53,8 @@ pub(crate) fn may_move(meta: &Meta, ino: Ino, mapped: &MappedExtent) -> Result<b
     if !may_be_shared(&mapped.extent) {
         return Ok(false);
     }
-    // Shared blocks count whole, where packed ones count as what they take. The main subvolume may show the same inode as a snapshot, and
-    // its owner is not charged for what is done to a snapshot.
-    if meta.quota.counting != Counting::Off && ino.subvolume() != SubvolumeId::MAIN {
+    // The main subvolume may show the same inode as a snapshot, and its owner is not charged for what is done to a snapshot.
+    if costs_owners(meta, &mapped.extent) && ino.subvolume() != SubvolumeId::MAIN {
         return Ok(false);
     }
     if meta.versions.is_plain() {

@@ -18,7 +18,7 @@ mod state;
 mod tail;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::{env, fs};
@@ -30,28 +30,9 @@ use persimmon_engine::RecoveryReport;
 use persimmon_format::Lsn;
 use persimmon_vfs::{Handle, Ino, Result as VfsResult, Vfs, Written};
 
-use crate::properties::refused;
-use crate::{Result, SystemClock};
 pub(crate) use state::Kept;
 use state::{RETRY_AFTER, State};
 use tail::{Start, Tail};
-
-/// Brings into a volume what programs flushed before they died, and closes it.
-///
-/// # Errors
-/// There is no room for it.
-pub(crate) fn bring_in(opened: crate::internal::Opened, path: &Path) -> Result<()> {
-    let fs = opened.start(Arc::new(SystemClock))?;
-    let waiting = fs.files_waiting();
-    fs.close()?;
-    match waiting {
-        0 => Ok(()),
-        _ => Err(refused(
-            path,
-            "there is no room on the volume for what programs flushed before they died: remove something first",
-        )),
-    }
-}
 
 /// Where tails are, unless [`DIRECTORY_VARIABLE`] names another directory.
 const DIRECTORY: &str = "/dev/shm";

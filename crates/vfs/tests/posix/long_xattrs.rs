@@ -11,6 +11,7 @@ use persimmon_format::name::{ITEM_END, keep_bits};
 use persimmon_format::xattr::{PIECE_LEN, SLOT_ITEMS, piece_key};
 use persimmon_format::zone_header::{LONG_XATTRS, ZoneHeader};
 use persimmon_format::{Key, KeyKind};
+use persimmon_posix_tests::list_of;
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{Caller, Error, Ino, Options, ROOT, Result, SNAPSHOTS, XattrMode};
 use rand::{Rng, SeedableRng};
@@ -472,22 +473,6 @@ fn a_clone_has_long_values_that_are_not_too_many() {
         fs.vfs.getxattr(fs.ino("to/some"), A).unwrap(),
         noise(1, 9000)
     );
-}
-
-/// An access control list of so many entries, for a directory or a file.
-fn list_of(entries: u32) -> Vec<u8> {
-    let mut list = 2u32.to_le_bytes().to_vec();
-    let mut entry = |tag: u16, id: u32| {
-        list.extend_from_slice(&tag.to_le_bytes());
-        list.extend_from_slice(&7u16.to_le_bytes());
-        list.extend_from_slice(&id.to_le_bytes());
-    };
-    entry(1, u32::MAX);
-    (0..entries - 4).for_each(|id| entry(2, 1000 + id));
-    [4, 0x10, 0x20]
-        .into_iter()
-        .for_each(|tag| entry(tag, u32::MAX));
-    list
 }
 
 /// What is made in a directory gets both its lists, each in pieces.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::FLAG_PREALLOCATED;
-use persimmon_format::quota::Counting;
 use persimmon_format::record::{Op, Share};
 use persimmon_format::{Ino, Lsn};
 
@@ -152,9 +151,8 @@ impl FileData {
         tx.find(|meta| {
             // A compressed frame moves as a whole: none of it may be what is replaced.
             let is_apart = from.plain() != to.plain() || !reaches_into(mapped, target.0, target.1);
-            // Shared blocks count whole: nobody is charged more because somebody else writes the same.
-            let is_charged =
-                meta.quota.counting != Counting::Off && matches!(mapped.extent, Extent::Packed(_));
+            // Nobody is charged more because somebody else writes the same.
+            let is_charged = sharing::costs_owners(meta, &mapped.extent);
             Ok(is_apart && !is_charged && sharing::may_move(meta, from, mapped)?)
         })
     }
