@@ -29,7 +29,7 @@ const NEAR_FROM: u64 = 3_000_000_000;
 const TWOS_STEP: u64 = 101;
 
 /// Seeds that once found something.
-const FOUND: [u64; 24] = [
+const FOUND: [u64; 25] = [
     6_527,
     6_987,
     14_866,
@@ -54,6 +54,7 @@ const FOUND: [u64; 24] = [
     2_300_000_161,
     400_003_141,
     600_004_180,
+    2_510_000_322,
 ];
 
 #[test]

@@ -99,22 +99,16 @@ impl Cleaner {
         }
     }
 
-    /// To move extents of a zone, each with its file and block, and nothing else of it.
+    /// To move extents of a zone, each with its file and block, and nothing else of it but the frames that they are parts of.
     pub(crate) fn cursor_of(
         &self,
         victim: &ZoneStatus,
         extents: impl Iterator<Item = (Ino, u64, Extent)>,
     ) -> CleaningCursor {
-        let found = extents.map(|(ino, block, frame)| LiveExtent {
-            ino,
-            block,
-            frame,
-            parts: Vec::new(),
-        });
         CleaningCursor {
             victim: *victim,
             ahead: Ahead::Nothing,
-            found: found.collect(),
+            found: live_extents(extents).collect(),
             loaded: Vec::new(),
         }
     }
@@ -248,21 +242,19 @@ impl Cleaner {
                 }
                 return Ahead::Tree(Bound::Unbounded);
             };
-            found.extend(summary.entries.iter().map(|entry| LiveExtent {
-                ino: entry.ino,
-                block: entry.file_block,
-                frame: Extent::Frame {
+            let frames = summary.entries.iter().map(|entry| {
+                let frame = Extent::Frame {
                     addr: Addr::new(DeviceId(0), zone, entry.zone_block),
                     crcs: entry.crcs.clone(),
-                },
-                parts: Vec::new(),
-            }));
-            found.extend(summary.packed.iter().map(|entry| LiveExtent {
-                ino: entry.ino,
-                block: entry.file_block,
-                frame: Extent::Packed(entry.packed(zone)),
-                parts: Vec::new(),
-            }));
+                };
+                (entry.ino, entry.file_block, frame)
+            });
+            let packed = summary.packed.iter();
+            let packed = packed.map(|entry| {
+                let frame = Extent::Packed(entry.packed(zone));
+                (entry.ino, entry.file_block, frame)
+            });
+            found.extend(live_extents(frames.chain(packed)));
             ahead = match summary.previous {
                 0 => Ahead::Below(first_block(&summary, at)),
                 previous => Ahead::At(previous),
@@ -282,21 +274,11 @@ impl Cleaner {
                 if key.kind != KeyKind::EXTENT {
                     return None;
                 }
-                let frame = Extent::decode(value).ok()?;
-                let in_zone = frame.addr().is_some_and(|addr| addr.zone() == zone);
-                let (block, frame) = match frame {
-                    Extent::Packed(part) => {
-                        let (start, _) = part.frame_at(key.item)?;
-                        (start, Extent::Packed(part.whole()))
-                    }
-                    frame => (key.item, frame),
-                };
-                in_zone.then_some(LiveExtent {
-                    ino: key.ino,
-                    block,
-                    frame,
-                    parts: Vec::new(),
-                })
+                let extent = Extent::decode(value).ok()?;
+                let in_zone = extent.addr().is_some_and(|addr| addr.zone() == zone);
+                in_zone
+                    .then(|| LiveExtent::around(key.ino, key.item, extent))
+                    .flatten()
             })
     }
 
@@ -386,6 +368,12 @@ impl Cleaner {
         }));
         Ok(places)
     }
+}
+
+fn live_extents(
+    extents: impl Iterator<Item = (Ino, u64, Extent)>,
+) -> impl Iterator<Item = LiveExtent> {
+    extents.filter_map(|(ino, block, extent)| LiveExtent::around(ino, block, extent))
 }
 
 /// The first block that a summary describes: where to search for the one before it.

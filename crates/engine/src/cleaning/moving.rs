@@ -34,6 +34,24 @@ pub(super) struct LiveExtent {
 }
 
 impl LiveExtent {
+    /// What moving an extent that a file has at this block takes along: of a part of a compressed frame all of the frame, at the
+    /// block that it was written for. `None` if the part cannot be there.
+    pub(super) fn around(ino: Ino, block: u64, extent: Extent) -> Option<LiveExtent> {
+        let (block, frame) = match extent {
+            Extent::Packed(part) => {
+                let (start, _) = part.frame_at(block)?;
+                (start, Extent::Packed(part.whole()))
+            }
+            frame => (block, frame),
+        };
+        Some(LiveExtent {
+            ino,
+            block,
+            frame,
+            parts: Vec::new(),
+        })
+    }
+
     /// The blocks on the device in which it lies.
     fn place(&self) -> Option<(Addr, u32)> {
         self.frame.place()
