@@ -275,3 +275,60 @@ fn what_recovery_found_survives_the_loss_of_any_zone() {
     }
     assert!(torn > 0);
 }
+
+/// Cleaning maps the parts that a file still has of a compressed frame one by one. What of that a crash leaves in one zone of a
+/// stripe set alone is written anew, as the frame it is part of.
+#[test]
+fn parts_of_a_compressed_frame_are_written_anew_as_what_they_are() {
+    const BLOCK: usize = 4096;
+    for (seed, stripes) in (0..16).flat_map(|seed| KINDS.map(|stripes| (seed, stripes))) {
+        let config = SimConfig::new(162, 128).capacity(120).volatile_cache();
+        let below = Arc::new(SimDevice::new(config));
+        let device = Striped::new(below.clone(), stripes, true).unwrap();
+        Volume::format(Arc::new(device), &FormatOptions::default()).unwrap();
+        let volume = open(&below, stripes);
+        // Of each file what is beside one block in the middle stays in the frame that all of it was written in.
+        let mut expected = Vec::new();
+        for number in 0..10 {
+            let ino = create(&volume).unwrap();
+            let mut content: Vec<u8> = (0..12 * BLOCK)
+                .map(|at| (at / 1024 * 7 + at % 3 + number) as u8)
+                .collect();
+            volume.write(ino, 0, &content, NOW).unwrap();
+            volume.sync_file(ino).unwrap();
+            let middle = noise(ino.0, BLOCK);
+            let at = (1 + number) * BLOCK;
+            volume.write(ino, at as u64, &middle, NOW).unwrap();
+            content[at..at + BLOCK].copy_from_slice(&middle);
+            expected.push((ino, content));
+            // What lies beside it goes, so that there is something to clean.
+            let beside = create(&volume).unwrap();
+            volume
+                .write(beside, 0, &noise(99, 50 * BLOCK), NOW)
+                .unwrap();
+            volume.sync_file(beside).unwrap();
+            volume.truncate(beside, 0, NOW).unwrap();
+        }
+        volume.sync().unwrap();
+        volume.step(Task::Checkpoint).unwrap();
+        below.record_snapshots(1);
+        while volume.step(Task::Clean).unwrap() == Progress::Worked {}
+        volume.sync().unwrap();
+        let moments = below.take_snapshots();
+        for moment in &moments {
+            let below = Arc::new(moment.persisted(&mut Sampled::new(seed)));
+            let volume = open(&below, stripes);
+            for (ino, content) in &expected {
+                let mut buf = vec![0; content.len()];
+                volume.read(*ino, 0, &mut buf).unwrap();
+                let wrong = buf.chunks(BLOCK).zip(content.chunks(BLOCK));
+                let wrong = wrong.map(|(is, should)| is != should);
+                let wrong: Vec<bool> = wrong.collect();
+                assert!(
+                    !wrong.contains(&true),
+                    "seed {seed}, {stripes:?}, inode {ino}: {wrong:?}"
+                );
+            }
+        }
+    }
+}
