@@ -309,3 +309,37 @@ fn a_file_on_its_way_takes_space() {
     let (inode, is_staged) = volume.attr_and_staging(ino).unwrap().unwrap();
     assert_eq!((inode.sectors, is_staged), (128, false));
 }
+
+/// What is staged over holes of a file that has something already will take space, and is told before it does. What is staged over what
+/// is there takes none.
+#[test]
+fn what_is_staged_over_holes_is_counted() {
+    let volume = open(&Interrupted::new(&fresh(small())));
+    let ino = create(&volume).unwrap();
+    let sectors = || volume.attr(ino).unwrap().unwrap().sectors;
+    volume.write(ino, 0, &noise(1, 4 * 4096), NOW).unwrap();
+    volume
+        .write(ino, 40 * 4096, &noise(2, 4 * 4096), NOW)
+        .unwrap();
+    volume.sync().unwrap();
+    assert_eq!(sectors(), 64);
+    // Two blocks of the first extent, the hole behind it, two of the other, and more behind the end.
+    volume
+        .write(ino, 2 * 4096, &noise(3, 40 * 4096), NOW)
+        .unwrap();
+    volume.write(ino, 60 * 4096, &noise(4, 4096), NOW).unwrap();
+    let told = sectors();
+    assert_eq!(told, 8 * (44 + 1));
+    volume.sync().unwrap();
+    assert_eq!(sectors(), told);
+    volume.write(ino, 0, &noise(5, 44 * 4096), NOW).unwrap();
+    assert_eq!(sectors(), told);
+    volume
+        .preallocate(ino, 80 * 4096, 8 * 4096, true, NOW)
+        .unwrap();
+    let told = sectors();
+    volume
+        .write(ino, 80 * 4096, &noise(6, 4 * 4096), NOW)
+        .unwrap();
+    assert_eq!(sectors(), told);
+}

@@ -5,7 +5,7 @@ use persimmon_sync::atomic::{AtomicU64, Ordering};
 use persimmon_sync::{Alarm, Arc, Condvar, Mutex, MutexGuard, Watch};
 use std::collections::{HashMap, VecDeque};
 
-use persimmon_device::BLOCK_SIZE;
+use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::{Ino, SubvolumeId};
 
@@ -13,9 +13,15 @@ use super::FileData;
 use super::staged::Staged;
 use crate::error::{Error, Result};
 use crate::invariant::invariant_holds;
+use crate::meta::View;
+use crate::space::BLOCK_SECTORS;
 use crate::store::Store;
 
 const SHARDS: usize = 16;
+/// Staged ranges that are looked up where somebody asks what a file takes; and extents of each. What is behind them is not counted
+/// before it is written.
+const STAGED_RANGES_MAX: usize = 32;
+const EXTENTS_MAX: usize = 32;
 
 /// A file with something staged.
 pub(crate) struct File {
@@ -328,16 +334,28 @@ impl FileData {
             return Ok(inode.map(|inode| (inode, false)));
         };
         // Staging is looked at first: what leaves it later is in the tree by then.
-        let (size, times, blocks, is_staged) = {
+        let (size, times, ranges, blocks, is_staged) = {
             let staged = file.lock();
             (
                 staged.size,
                 staged.times.or(staged.frozen_times),
+                staged.staged_ranges(STAGED_RANGES_MAX),
                 staged.staged_blocks(),
                 !staged.is_clean(),
             )
         };
-        let Some(mut inode) = self.store.view::<_, Error>(|view| view.inode(ino))? else {
+        let found = self.store.view::<_, Error>(|view| {
+            let Some(inode) = view.inode(ino)? else {
+                return Ok(None);
+            };
+            // Of a file that has nothing yet all of it is new.
+            let new = match inode.sectors {
+                0 => blocks,
+                _ => unmapped(view, ino, &ranges)?,
+            };
+            Ok(Some((inode, new)))
+        })?;
+        let Some((mut inode, new)) = found else {
             return Ok(None);
         };
         inode.size = size.unwrap_or(inode.size);
@@ -349,8 +367,8 @@ impl FileData {
             let mut staged = file.lock();
             staged.last_ctime = staged.last_ctime.max(inode.ctime);
         }
-        // A file with something in it is not to look like one hole.
-        inode.sectors = inode.sectors.max(blocks * (BLOCK_SIZE as u64 / 512));
+        // A file with something in it is not to look like one hole, nor as shorter than it will be.
+        inode.sectors = inode.sectors.saturating_add(new * BLOCK_SECTORS);
         Ok(Some((inode, is_staged)))
     }
 
@@ -378,4 +396,28 @@ impl FileData {
         self.files.forget_if_clean_of(ino, file);
         changed
     }
+}
+
+/// Blocks of these ranges at which a file has nothing in the tree: what is staged there will take space.
+fn unmapped(view: &View<'_>, ino: Ino, ranges: &[(u64, u64)]) -> Result<u64> {
+    let mut new = 0;
+    for (first, end) in ranges {
+        let extents = match view.extents(ino, *first, *end, EXTENTS_MAX) {
+            // What it takes is the least that anybody wants to know of a damaged file.
+            Err(Error::ItemDamaged { .. }) => break,
+            extents => extents?,
+        };
+        let mut at = *first;
+        for mapped in &extents {
+            new += mapped.block.saturating_sub(at);
+            at = at.max(mapped.end());
+            if matches!(mapped.extent, Extent::Hole { .. }) {
+                new += mapped.end().min(*end) - mapped.block.max(*first);
+            }
+        }
+        if extents.len() < EXTENTS_MAX {
+            new += end.saturating_sub(at);
+        }
+    }
+    Ok(new)
 }

@@ -135,6 +135,22 @@ impl Staged {
         self.dirty_blocks + frozen.sum::<u64>()
     }
 
+    /// The first of the ranges of blocks that are not in the history yet, or on their way there: at most `limit`.
+    pub(super) fn staged_ranges(&self, limit: usize) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        let mut at = 0;
+        while let Some((first, end)) = self.next_run(at) {
+            let is_full = ranges.len() == limit;
+            match ranges.last_mut() {
+                Some(last) if last.1 == first => last.1 = end,
+                _ if is_full => break,
+                _ => ranges.push((first, end)),
+            }
+            at = end;
+        }
+        ranges
+    }
+
     /// The run that holds a block, and the block's place in it.
     fn dirty_at(&self, block: u64) -> Option<(&BufferMut, usize)> {
         let (start, run) = self.dirty.range(..=block).next_back()?;
