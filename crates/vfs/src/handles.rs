@@ -223,10 +223,17 @@ impl Vfs {
     fn open_acquired(&self, ino: Ino, node: Arc<Node>, flags: OpenFlags) -> Result<Handle> {
         let opened = self.check_kind(ino, &flags).and_then(|()| {
             self.check_whole(ino)?;
-            if flags.truncate {
-                self.truncate(ino, Some(&node), 0, flags.author)?;
+            // The content goes only where nothing else can fail.
+            let handle = self
+                .handles
+                .insert(Open::of_file(ino, Arc::clone(&node), flags))?;
+            if flags.truncate
+                && let Err(error) = self.truncate(ino, Some(&node), 0, flags.author)
+            {
+                self.handles.remove(ino, handle);
+                return Err(error);
             }
-            self.handles.insert(Open::of_file(ino, node, flags))
+            Ok(handle)
         });
         if opened.is_err() {
             self.release_node(ino);

@@ -104,3 +104,24 @@ fn a_file_of_many_pieces_is_shifted() {
     let snapshot = fs.at(".snapshots/s/f").ino;
     assert!(fs.content(snapshot) == before, "the snapshot changed");
 }
+
+/// What is opened to be emptied stays as it is where it cannot be opened.
+#[test]
+fn too_many_open_files_empty_none() {
+    let fs = Fixture::new(Options {
+        handles_max: 1,
+        ..Options::default()
+    });
+    let ino = fs.file("f", b"content");
+    let first = fs.vfs.open(ino, READ_WRITE).unwrap();
+    let flags = OpenFlags {
+        truncate: true,
+        ..READ_WRITE
+    };
+    assert_eq!(fs.vfs.open(ino, flags).unwrap_err().errno(), libc::ENFILE);
+    assert_eq!(fs.content(ino), b"content");
+    fs.vfs.release(ino, first).unwrap();
+    let emptied = fs.vfs.open(ino, flags).unwrap();
+    assert_eq!(fs.content(ino), b"");
+    fs.vfs.release(ino, emptied).unwrap();
+}
