@@ -38,10 +38,10 @@ impl InfoCommand {
             ("device", info.device.display().to_string()),
             (
                 "state",
-                if info.read_only && info.mount_point.is_some() {
-                    format!("{state}, read-only")
-                } else {
-                    state
+                match info.mount_point {
+                    Some(_) if info.frozen => format!("{state}, frozen"),
+                    Some(_) if info.read_only => format!("{state}, read-only"),
+                    _ => state,
                 },
             ),
             ("UUID", info.uuid.clone()),

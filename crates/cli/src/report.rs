@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use persimmon::internal::device::{BLOCK_SIZE, Drive, ZonedDevice};
-use persimmon::internal::engine::{RecoveryReport, Statistics, Volume, ZoneFailure, ZoneStatus};
+use persimmon::internal::engine::{
+    Freezing, RecoveryReport, Statistics, Volume, ZoneFailure, ZoneStatus,
+};
 use persimmon::internal::format::inode::ROOT;
 use persimmon::internal::format::table::Role;
 use persimmon::internal::format::zone_header::{self, VolumeIdentity};
@@ -39,6 +41,9 @@ pub struct Info {
     pub features: Features,
     /// The daemon, or this command, writes nothing: it was told not to, or an error ended it.
     pub read_only: bool,
+    /// It is frozen: nothing is written to the device, and changes wait.
+    #[serde(default)]
+    pub frozen: bool,
     /// The volume was closed in order; null for a live mount.
     pub clean: Option<bool>,
     /// Of a volume on two devices, that for metadata; else null.
@@ -320,6 +325,7 @@ impl Source {
                 format_version: zone_header::FORMAT_VERSION,
                 features,
                 read_only,
+                frozen: false,
                 clean: None,
                 metadata_device: device.pair().map(|pair| pair.metadata().path().to_owned()),
                 data_device: device.pair().map(|pair| pair.data().path().to_owned()),
@@ -375,6 +381,7 @@ impl Source {
             failed_zones: self.volume.failed_zones(),
             // An error makes it so too.
             read_only: self.info.read_only || self.volume.is_read_only(),
+            frozen: Freezing::of(&self.volume).is_frozen(),
             ..self.info.clone()
         }
     }

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use persimmon::internal::format::shown::shown;
 use persimmon::internal::format::{Ino, is_snapshot_name};
@@ -187,12 +187,18 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// The mount that a directory is in. Where it is bound elsewhere the root may not be seen; then where it was mounted first serves.
+    /// The mount that a directory is in. Where it is bound elsewhere the root may not be seen; then where it was mounted first serves, if
+    /// nothing else is mounted there by now.
     pub fn of(dir: PathBuf) -> Result<Mounted> {
         let info: Info = live::ask(&dir, "info")?;
         let name = OsStr::from_bytes(SNAPSHOTS_NAME);
-        let places = info.mount_point.into_iter().chain([dir.clone()]);
-        for root in places {
+        let device = std::fs::metadata(&dir)
+            .with_context(|| dir.display().to_string())?
+            .dev();
+        let is_same =
+            |root: &PathBuf| std::fs::metadata(root).is_ok_and(|metadata| metadata.dev() == device);
+        let first = info.mount_point.filter(is_same);
+        for root in first.into_iter().chain([dir.clone()]) {
             let directory = root.join(name);
             match std::fs::symlink_metadata(&directory) {
                 Ok(metadata) if metadata.ino() == SNAPSHOTS.0 => {

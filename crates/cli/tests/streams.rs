@@ -159,3 +159,45 @@ fn somebody_without_privileges_receives_what_they_may_have() {
     check(&filesystem, "three", &dir, &["of-root", "sealed/deep/a"]);
     assert!(!dir.join("device").exists());
 }
+
+/// A stream into an image that is cut can go on: asking how wrote to a volume that was open for reading, and failed.
+#[test]
+fn a_cut_stream_into_an_image_goes_on() {
+    let place = Place::new();
+    for image in ["img", "to"] {
+        let made = place.run(&["mkfs", "--size", "256M", image]);
+        assert!(made.status.success(), "{}", told(&made));
+    }
+    let filesystem = Filesystem::open(place.dir().join("img"), &Options::default()).unwrap();
+    let due: Vec<u8> = (0..8_000_000u64)
+        .map(|at| (at * at / 77 + at / 5) as u8)
+        .collect();
+    for name in ["/a", "/b", "/c"] {
+        filesystem.write(name, &due).unwrap();
+    }
+    filesystem.take_snapshot("one", false).unwrap();
+    filesystem.close().unwrap();
+    send(&place, &["one"], "whole");
+    let whole = std::fs::read(place.dir().join("whole")).unwrap();
+    std::fs::write(place.dir().join("cut"), &whole[..whole.len() * 3 / 4]).unwrap();
+    let receive = |stream: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_persimmon"));
+        command
+            .current_dir(place.dir())
+            .args(["receive", "to", "--quiet"]);
+        command.stdin(File::open(place.dir().join(stream)).unwrap());
+        command.output().unwrap()
+    };
+    let cut = receive("cut");
+    assert!(!cut.status.success(), "{}", told(&cut));
+    let token = place.run(&["receive", "to", "--resume-token"]);
+    assert!(token.status.success(), "{}", told(&token));
+    let token = String::from_utf8(token.stdout).unwrap();
+    send(&place, &["one", "--resume", token.trim()], "rest");
+    let rest = receive("rest");
+    assert!(rest.status.success(), "{}", told(&rest));
+    let filesystem = Filesystem::open(place.dir().join("to"), &Options::read_only()).unwrap();
+    for name in ["/a", "/b", "/c"] {
+        assert!(filesystem.read(name).unwrap() == due, "{name}");
+    }
+}

@@ -297,25 +297,30 @@ impl Quotas {
             let account = tx.find(|meta| Account::of(meta, owner))?;
             let (mut quota, grace) = (account.quota, account.state.grace(owner.kind));
             let usage = quota.usage_in(account.state.round);
+            let before = (quota.bytes.soft, quota.inodes.soft);
             let set = |known: &mut u64, new: Option<u64>| *known = new.unwrap_or(*known);
             set(&mut quota.bytes.soft, limits.bytes_soft);
             set(&mut quota.bytes.hard, limits.bytes_hard);
             set(&mut quota.inodes.soft, limits.inodes_soft);
             set(&mut quota.inodes.hard, limits.inodes_hard);
-            // What is exceeded by the limit that is set now is exceeded from now on.
-            let begin = |limit: Limit, used: u64, end: &mut i64, seconds: u32| {
-                if limit.soft == 0 || used <= limit.soft {
+            // What is exceeded by the limit that is set now, and was not by the one before, is exceeded from now on. An end from when
+            // somebody took too much once says nothing then.
+            let begin = |limit: Limit, before: u64, used: u64, end: &mut i64, seconds: u32| {
+                let exceeds = |soft: u64| soft != 0 && used > soft;
+                if !exceeds(limit.soft) {
                     *end = 0;
-                } else if *end == 0 {
+                } else if *end == 0 || !exceeds(before) {
                     *end = now.saturating_add(seconds.into());
                 }
             };
             let bytes = usage.sectors.saturating_mul(SECTOR);
-            begin(quota.bytes, bytes, &mut quota.bytes_grace_end, grace.bytes);
+            let (bytes_end, inodes_end) = (&mut quota.bytes_grace_end, &mut quota.inodes_grace_end);
+            begin(quota.bytes, before.0, bytes, bytes_end, grace.bytes);
             begin(
                 quota.inodes,
+                before.1,
                 usage.inodes,
-                &mut quota.inodes_grace_end,
+                inodes_end,
                 grace.inodes,
             );
             tx.put(owner.key(), quota.encode());

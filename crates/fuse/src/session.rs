@@ -259,15 +259,18 @@ pub fn mount(
         umount: false,
         syncfs: false,
     };
-    if let Some(fuseblk) = ManuallyDrop::into_inner(fuseblk) {
+    if let Some(fuseblk) = &*fuseblk {
         // Nothing tells but trying: the kernel either asks for it or does not.
         if let Ok(root) = fuseblk.root() {
             let _ = rustix::fs::syncfs(&root);
         }
         hears.umount = true;
         hears.syncfs = heard_of_syncs.load(Ordering::Acquire);
+        // Where that fails it stays, as above: who lets go of the last reference to a mount waits for an answer of its daemon, which
+        // this thread is to give.
         fuseblk.attach(&dir).map_err(refused)?;
     }
+    drop(ManuallyDrop::into_inner(fuseblk));
     let place = Place::new(dir);
     place.set_read_ahead();
     if let Some(handover) = &mut handover {

@@ -18,7 +18,7 @@ pub mod engine {
     };
     pub use persimmon_engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};
     pub use persimmon_engine::{Error, FormatOptions, Options, RecoveryReport};
-    pub use persimmon_engine::{Statistics, ZoneCapacities, ZoneFailure, ZoneStatus};
+    pub use persimmon_engine::{Freezing, Statistics, ZoneCapacities, ZoneFailure, ZoneStatus};
     pub use persimmon_engine::{Threshold, TuneError, Unit, check_geometry};
     pub use persimmon_engine::{Traced, VictimReason, ZoneEvent};
 }

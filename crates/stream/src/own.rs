@@ -21,7 +21,7 @@ pub(crate) const ASIDE: &[u8] = b"aside";
 /// What was received last, if anything was.
 pub fn state_of<T: Target>(target: &mut T) -> Result<Option<State>> {
     match Own::open(target, false)? {
-        Some(mut own) => own.state(target),
+        Some(own) => own.remembered(target),
         None => Ok(None),
     }
 }
@@ -100,6 +100,8 @@ impl<T: Target> Own<T> {
             Err(error) => return Err(failed()(error)),
         };
         let aside = match target.open_dir(&dir, ASIDE) {
+            // It is made before anything is remembered.
+            Err(error) if is(&error, libc::ENOENT) && !make => return Ok(None),
             Err(error) if is(&error, libc::ENOENT) => {
                 let made = target.make(&dir, ASIDE, Node::Directory);
                 made.and_then(|()| target.open_dir(&dir, ASIDE))
@@ -115,7 +117,18 @@ impl<T: Target> Own<T> {
         read.map_err(of_target("reading", STATE_DIRECTORY))
     }
 
-    /// What is remembered; what a crash left in the journal is brought in.
+    /// What is remembered, what a crash left in the journal among it. Writes nothing: the target may be open for reading alone.
+    fn remembered(&self, target: &mut T) -> Result<Option<State>> {
+        let mut state = self.load(target, STATE)?;
+        if let Some(journal) = self.load(target, JOURNAL)? {
+            let files = decode_journal(&journal)?.into_iter();
+            let last = files.rev().find(|(name, _)| name == STATE);
+            state = last.map(|(_, content)| content).or(state);
+        }
+        state.map(|bytes| State::decode(&bytes)).transpose()
+    }
+
+    /// The same, to go on with: what a crash left in the journal is brought in.
     pub(crate) fn state(&mut self, target: &mut T) -> Result<Option<State>> {
         if let Some(journal) = self.load(target, JOURNAL)? {
             for (name, content) in decode_journal(&journal)? {

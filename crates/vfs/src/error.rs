@@ -180,6 +180,19 @@ impl Error {
         }
     }
 
+    /// Something that is stored of one file or name is not what it must be, or is lost: all else goes on.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Error::Damaged(_) | Error::Inconsistent { .. } => true,
+            Error::Storage(error) => matches!(
+                **error,
+                Engine::DataDamaged { .. } | Engine::DataLost { .. } | Engine::ItemDamaged { .. }
+            ),
+            _ => false,
+        }
+    }
+
     /// The volume itself is in trouble, rather than the request, one block of a file, or the items of one file or name.
     #[must_use]
     pub fn is_failure(&self) -> bool {

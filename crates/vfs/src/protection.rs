@@ -56,13 +56,14 @@ pub(crate) fn check_copied_into(inode: &Inode) -> Result<()> {
 
 /// Before its attributes change.
 pub(crate) fn check_attributes(inode: &Inode, set: &SetAttr) -> Result<()> {
-    // A kernel brings the times of what it has written: that is no new change.
-    if set.ctime.is_some() {
-        return Ok(());
-    }
     let is_told = |time: Option<SetTime>| matches!(time, Some(SetTime::At(_)));
     let changes =
         set.size.is_some() || set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+    // A kernel that caches writes brings the times of what it has written: that is no new change. It brings a change time with other
+    // changes too.
+    if set.ctime.is_some() && !changes && set.atime.is_none() {
+        return Ok(());
+    }
     if changes || is_told(set.atime) || is_told(set.mtime) {
         unless_set(inode, FLAG_APPEND_ONLY | FLAG_IMMUTABLE)
     } else {

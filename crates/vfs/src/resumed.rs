@@ -58,6 +58,11 @@ impl Vfs {
         if self.is_read_only() {
             return self.synced_read_only();
         }
-        self.watch(Syncs::of(&self.volume).record_all())
+        let recorded = match Syncs::of(&self.volume).record_all() {
+            // Of a damaged file nothing is staged that could be written; whoever syncs it hears of it. All else is where it belongs.
+            Err(persimmon_engine::Error::ItemDamaged { .. }) => Ok(()),
+            other => other,
+        };
+        self.watch(recorded)
     }
 }

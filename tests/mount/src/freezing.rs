@@ -90,6 +90,10 @@ fn a_frozen_mount_is_read_and_its_device_is_not_written(bed: &TestBed) -> Result
         let refused = stranger.arg(&volume.dir).uid(65_534).output()?;
         ensure!(refused.status.code() == Some(1), "{refused:?}");
 
+        let told = succeeds(volume.tool("info").arg(&volume.dir).output()?)?;
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        ensure!(told.contains(", frozen"), "{told}");
+
         let before = fs::read(&volume.image)?;
         let changes = changes(&volume.dir);
         let count = changes.len();

@@ -16,6 +16,12 @@ pub const SCENARIOS: &[Scenario] = &[
         only_persimmon: true,
     },
     Scenario {
+        name: "quota::what_a_map_does_not_find_room_for_is_told",
+        run: what_a_map_does_not_find_room_for_is_told,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+    Scenario {
         name: "quota::soft_limits_have_a_grace_time",
         run: soft_limits_have_a_grace_time,
         limit_seconds: 120,
@@ -122,4 +128,35 @@ fn soft_limits_have_a_grace_time(bed: &TestBed) -> Result<()> {
     )?;
     volume.unmount()?;
     volume.fsck()
+}
+
+/// A kernel takes a short answer to a write from its cache for a whole one: what is beyond the limit was gone, and msync said that all was well.
+fn what_a_map_does_not_find_room_for_is_told(bed: &TestBed) -> Result<()> {
+    const STORE: &str = r#"
+import errno, mmap, os
+fd = os.open("mapped", os.O_RDWR)
+m = mmap.mmap(fd, 1 << 20)
+for page in range(256):
+    m[page << 12] = 1 + page % 255
+try:
+    m.flush()
+    os.fsync(fd)
+    print("told nothing")
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"#;
+    let mut volume = bed.volume("quota-map", 1 << 30, &[])?;
+    volume.mount(&["compression=none"])?;
+    let dir = volume.dir.clone();
+    let run = shell(bed, &dir);
+    run(
+        "$P quota on $D; $P quota set $D --user 61001 --hard 256K; truncate -s 1M mapped; chown 61001:62001 mapped",
+    )?;
+    std::fs::write(dir.join("store.py"), STORE)?;
+    let told = run("python3 store.py")?;
+    ensure!(told.trim() == "EDQUOT", "{told}");
+    run("$P quota set $D --user 61001 --hard 4M")?;
+    let told = run("python3 store.py")?;
+    ensure!(told.trim() == "told nothing", "{told}");
+    Ok(())
 }

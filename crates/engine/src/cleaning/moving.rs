@@ -214,7 +214,7 @@ impl Cleaner {
             .placement
             .place_now(stream, Placing::Moved, runs, &mut places);
         let moves = places.placed.iter().flat_map(Placed::moves);
-        let moves: Vec<Exchange> = moves
+        let mut moves: Vec<Exchange> = moves
             .map(|(ino, block, from, to)| Exchange {
                 ino,
                 block,
@@ -222,6 +222,8 @@ impl Cleaner {
                 to,
             })
             .collect();
+        // A dictionary goes with the last that names it, wherever it lies by then: it is not to be put back by its own move after that.
+        moves.sort_by_key(|moved| moved.ino != SHARED);
         for moves in moves.chunks(self.store.transaction_ops_max()) {
             let is_packed = |moved: &Exchange| matches!(moved.to, Extent::Packed(_));
             // What is moved is told as the device has it: that is what pays for new blocks.

@@ -3,7 +3,8 @@
 
 use persimmon_sync::atomic::{AtomicU64, Ordering};
 use persimmon_sync::{Alarm, Arc, Condvar, Mutex, MutexGuard, Watch};
-use std::collections::{HashMap, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, Timestamp};
@@ -139,11 +140,42 @@ pub type InoMap<V> = HashMap<Ino, V, foldhash::fast::RandomState>;
 
 type Shard = Mutex<InoMap<Arc<File>>>;
 
+/// The order in which files got something staged. A file has one place in it at most, and none once it is forgotten: it is as long as the
+/// table of files at most, however often they are written and synced.
+#[derive(Default)]
+struct Queue {
+    next: u64,
+    order: BTreeMap<u64, Ino>,
+    places: InoMap<u64>,
+}
+
+impl Queue {
+    fn push(&mut self, ino: Ino) {
+        if let Entry::Vacant(place) = self.places.entry(ino) {
+            place.insert(self.next);
+            self.order.insert(self.next, ino);
+            self.next += 1;
+        }
+    }
+
+    fn pop(&mut self) -> Option<Ino> {
+        let (_, ino) = self.order.pop_first()?;
+        self.places.remove(&ino);
+        Some(ino)
+    }
+
+    fn remove(&mut self, ino: Ino) {
+        if let Some(place) = self.places.remove(&ino) {
+            self.order.remove(&place);
+        }
+    }
+}
+
 /// All of them.
 pub(crate) struct Files {
     alarm: Alarm,
     shards: [Shard; SHARDS],
-    dirty: Mutex<VecDeque<Ino>>,
+    dirty: Mutex<Queue>,
     /// Times that any file became shorter.
     cuts: AtomicU64,
     store: Arc<Store>,
@@ -198,6 +230,9 @@ impl Files {
             // A size that a reader found in the table may be gone with it.
             self.store.changes.note(ino);
             let staged = file.lock();
+            if staged.queued {
+                self.queue().remove(ino);
+            }
             invariant_holds!(
                 self.alarm,
                 staged.staged_blocks() == 0 && !staged.changing,
@@ -243,21 +278,21 @@ impl Files {
         self.cuts.load(Ordering::Acquire)
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Ino>> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
         self.dirty.lock()
     }
 
     pub(crate) fn enqueue(&self, ino: Ino) {
-        self.queue().push_back(ino);
+        self.queue().push(ino);
     }
 
     /// Files in the queue of those with something staged.
     pub(crate) fn queued(&self) -> usize {
-        self.queue().len()
+        self.queue().order.len()
     }
 
     pub(crate) fn dequeue(&self) -> Option<Ino> {
-        self.queue().pop_front()
+        self.queue().pop()
     }
 }
 

@@ -124,16 +124,17 @@ impl FileData {
             if looks > LOOKS_MAX {
                 return Err(Error::QuotaExceeded { owner });
             }
+            // What is overwritten pays first: nobody waits for others of the same group for that.
+            if taken.is_none() {
+                taken = Some(self.sectors_taken(ino, first, end)?);
+                continue;
+            }
             // What is staged may take less once it is written, and so may what others are about to write.
             if self.space.quota.wait_for_others(owners) {
                 continue;
             }
             if self.space.quota.has_staged(owners) && self.write_back_queued()? > 0 {
                 taken = None;
-                continue;
-            }
-            if taken.is_none() {
-                taken = Some(self.sectors_taken(ino, first, end)?);
                 continue;
             }
             let blocks = room.saturating_add(taken.unwrap_or(0)) / BLOCK_SECTORS;

@@ -186,6 +186,7 @@ impl FileData {
         left: &mut Window,
         (new_size, now): (u64, Timestamp),
     ) -> Result<()> {
+        let old_size = change.size();
         loop {
             // No batch maps blocks where they were.
             let (_excluded, windows) = self.settle_to_shift(shift, (change, file), *left)?;
@@ -197,6 +198,12 @@ impl FileData {
             let shifted = self.shift_windows(shift, file, (windows, left), (new_size, now));
             if matches!(shifted?, Step::Done) {
                 return Ok(());
+            }
+            if shift.how == Shift::Collapse {
+                // The last record brings the new end. Nobody who writes the file back meanwhile brings it before.
+                let mut staged = file.lock();
+                staged.size = Some(old_size);
+                self.files.note_cut(&mut staged);
             }
         }
     }
@@ -269,7 +276,12 @@ impl FileData {
             match (step, shift.how) {
                 (Step::Stuck, _) => return Ok(Step::Stuck),
                 (Step::Done, Shift::Collapse) => left.0 = window.1,
-                (Step::Done, Shift::Insert) => left.1 = window.0,
+                (Step::Done, Shift::Insert) => {
+                    left.1 = window.0;
+                    let mut staged = file.lock();
+                    staged.size = Some(new_size);
+                    staged.committed_size = new_size;
+                }
             }
         }
         Ok(Step::Done)

@@ -67,7 +67,7 @@ pub(crate) struct Staged {
     pub(crate) owners: Option<Owners>,
     /// Staged blocks that are counted for the owners.
     pub(crate) counted: u64,
-    /// In the queue of dirty files.
+    /// It has a place in the queue of files with something staged. One that a sync has written keeps it.
     pub(crate) queued: bool,
     /// What keeps the file from being written: damage in its own items. What was staged has been given up, and nothing
     /// more is staged; as long as the file is there each sync of it answers this.

@@ -162,16 +162,19 @@ impl FileData {
             let Some(file) = self.files.get(ino) else {
                 continue;
             };
-            let staged = file.lock();
-            if staged.busy {
-                drop(staged);
+            let mut staged = file.lock();
+            // Small files would have to wait until the large one is written.
+            let is_for_itself = !batch.is_empty() && staged.dirty_blocks() > BATCH_BLOCKS;
+            if staged.busy || is_for_itself {
+                staged.queued = true;
                 self.files.enqueue(ino);
-            } else if !batch.is_empty() && staged.dirty_blocks() > BATCH_BLOCKS {
-                // Small files would have to wait until the large one is written.
-                drop(staged);
-                self.files.enqueue(ino);
+                if staged.busy {
+                    continue;
+                }
                 break;
-            } else if let Some(member) = collect(ino, &file, staged) {
+            }
+            staged.queued = false;
+            if let Some(member) = collect(ino, &file, staged) {
                 blocks += member.blocks;
                 batch.push(member);
             }
@@ -622,7 +625,6 @@ pub(super) fn collect(
     file: &Arc<File>,
     mut staged: MutexGuard<'_, Staged>,
 ) -> Option<BatchFile> {
-    staged.queued = false;
     if staged.is_clean() || staged.damage.is_some() {
         return None;
     }

@@ -19,12 +19,15 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
         read_inode(meta, ino).map(drop)
     };
     let is_new = new_inodes(meta, ops)?;
+    let mut makes_delta = false;
     for op in ops {
+        let makes_one = makes_delta;
+        makes_delta |= op.has_delta().is_some();
         check_subvolumes(meta, op)?;
         if op.ino().is_some_and(&is_new) && ensure_of_new(meta, op)? {
             continue;
         }
-        deltas::ensure(meta, op)?;
+        deltas::ensure(meta, op, makes_one)?;
         match op {
             Op::Put { key, value } => {
                 if quota::is_state(key) {

@@ -74,12 +74,13 @@ pub(crate) fn first(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<Option<
     Ok(Some((first, first + 1 + run.count() as u64)))
 }
 
-/// Makes sure that [`forget`] finds all it needs in memory and intact.
-pub(super) fn ensure(meta: &Meta, op: &Op) -> Result<()> {
+/// Makes sure that [`forget`] finds all it needs in memory and intact. Where an operation before it in the record `makes_one`, any file may
+/// have deltas by then.
+pub(super) fn ensure(meta: &Meta, op: &Op, makes_one: bool) -> Result<()> {
     let Some((ino, from, to)) = op.replaced_blocks() else {
         return Ok(());
     };
-    match may_have(meta, ino)? {
+    match makes_one || may_have(meta, ino)? {
         true => mapping::ensure(meta, ino, place_of(from), place_of(to)),
         false => Ok(()),
     }

@@ -118,6 +118,8 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
             Op::Put { key, .. } | Op::Delete { key } if key.kind != KeyKind::INODE => continue,
             // They change no space.
             Op::Touch { .. } => continue,
+            // What is compressed anew where it goes may take less. With several versions nobody is charged for it.
+            Op::Move { ino, .. } => [meta.versions.is_plain().then_some(*ino), None],
             op => [op.ino(), None],
         };
         if let Op::Put { key, value } = op

@@ -47,7 +47,7 @@ impl Adapter {
             let is_noted = self.door.vfs.opened_to_read(node, file).unwrap_or(false);
             if is_noted {
                 // It remembers the attributes for long.
-                transport.knows(node.0);
+                transport.forget_attributes(node.0);
             }
         }
         // Before the file is noted as open: a request that is sent again is taken for done where it is.
@@ -91,17 +91,28 @@ impl Adapter {
         let data = call.data().get(..size as usize);
         let data = data.ok_or(protocol::MALFORMED)?;
         let timer = &self.door.latencies.write;
-        let written = self.door.run("write", |vfs| {
-            timer.time(|| vfs.write(node, file, offset, data, flags))
-        })?;
-        if written.privileges_went {
-            transport.forget_attributes(node.0);
-        }
         let kills = write_flags & WRITE_KILL_SUIDGID != 0;
         let kills = kills.then_some(call.header.gid);
-        let data = data.get(..written.len).unwrap_or(data);
-        self.note_written(node, offset, data, (now, kills))?;
-        call.answer(&protocol::length(written.len as u32))
+        let mut done = 0;
+        loop {
+            let rest = data.get(done..).unwrap_or_default();
+            let at = offset.saturating_add(done as u64);
+            let written = self.door.run("write", |vfs| {
+                timer.time(|| vfs.write(node, file, at, rest, flags))
+            })?;
+            if written.privileges_went {
+                transport.forget_attributes(node.0);
+            }
+            let taken = rest.get(..written.len).unwrap_or(rest);
+            self.note_written(node, at, taken, (now, kills))?;
+            done += taken.len();
+            // Of its cache a kernel takes a short answer for a whole one: what does not fit has to be an error, which the next fsync tells.
+            let is_from_cache = write_flags & WRITE_CACHE != 0;
+            if !is_from_cache || done >= data.len() || taken.is_empty() {
+                break;
+            }
+        }
+        call.answer(&protocol::length(done as u32))
     }
 
     pub(super) fn flush(&self, call: &Call<'_>) -> Answer {

@@ -103,6 +103,11 @@ impl Ledger {
             let found = match vfs.getattr(entry.ino) {
                 // It was removed since, and nobody has it open.
                 Err(Error::NotFound | Error::Stale) => continue,
+                // What one file does not take keeps no other file from going on.
+                Err(error) if error.is_damage() => {
+                    tracing::error!(ino = entry.ino.0, offset = entry.offset, %error, "what was written to a damaged file is lost");
+                    continue;
+                }
                 found => found?,
             };
             if times.is_after(entry) {

@@ -1,7 +1,9 @@
 //! The flags of `chattr`, which are another view of `user.persimmon.compression`.
 
 use persimmon_engine::Quotas;
-use persimmon_vfs::{Caller, Error, Ino, InodeFlags, ROOT, Result, XattrMode};
+use persimmon_vfs::{
+    Caller, Error, Handle, Ino, InodeFlags, ROOT, Result, SetAttr, SetTime, Timestamp, XattrMode,
+};
 
 use crate::fixture::Fixture;
 
@@ -164,4 +166,43 @@ fn only_the_owner_and_the_privileged_set_them() {
     assert_eq!(told(&fs, ino).as_deref(), Some("lz4"));
     set(&fs, ino, NO_COMPRESS).unwrap();
     assert_eq!(told(&fs, ino).as_deref(), Some("none"));
+}
+
+/// A kernel that caches writes sends a change time with each change of attributes.
+#[test]
+fn a_change_time_sent_along_excuses_no_change() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"content");
+    let sent = SetAttr {
+        ctime: Some(Timestamp::default()),
+        ..SetAttr::default()
+    };
+    for flag in [0x10, 0x20] {
+        set(&fs, ino, flag).unwrap();
+        for change in [
+            SetAttr {
+                size: Some(0),
+                ..sent
+            },
+            SetAttr {
+                mode: Some(0o777),
+                ..sent
+            },
+            SetAttr {
+                uid: Some(7),
+                ..sent
+            },
+        ] {
+            let refused = fs.vfs.setattr(ino, Handle::NONE, &change);
+            assert!(matches!(refused, Err(Error::NotPermitted)), "{refused:?}");
+        }
+        // The times of what was written before.
+        let written = SetAttr {
+            mtime: Some(SetTime::At(Timestamp::default())),
+            ..sent
+        };
+        fs.vfs.setattr(ino, Handle::NONE, &written).unwrap();
+        set(&fs, ino, 0).unwrap();
+    }
+    assert_eq!(fs.content(ino), b"content");
 }
