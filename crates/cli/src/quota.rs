@@ -163,7 +163,7 @@ impl Place {
     fn end(self) -> Result<()> {
         match self {
             Place::Opened(filesystem) => Ok(filesystem.close()?),
-            Place::Live(dir) => crate::sync::make_durable(&dir).map(drop),
+            Place::Live(dir) => crate::sync::have_made_durable(&dir).map(drop),
         }
     }
 
@@ -356,7 +356,7 @@ impl Project {
                 }
                 let (ino, project) = (metadata.ino(), self.id);
                 let count = ask(&self.directory, Question::Project { ino, project })?;
-                crate::sync::make_durable(&self.directory)?;
+                crate::sync::have_made_durable(&self.directory)?;
                 count
             }
         };

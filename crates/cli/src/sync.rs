@@ -66,5 +66,13 @@ pub fn make_durable(dir: &Path) -> Result<Synced> {
         Err(_) if is_abandoned(dir) => {}
         result => result.with_context(|| format!("syncfs of {}", dir.display()))?,
     }
+    have_made_durable(dir)
+}
+
+/// The same of what the daemon has. What the kernel holds back is not waited for: that it cannot be written is told to whoever syncs that.
+///
+/// # Errors
+/// When nobody answers there.
+pub fn have_made_durable(dir: &Path) -> Result<Synced> {
     live::ask_for_work(dir, "sync")
 }
