@@ -337,16 +337,16 @@ fn lost_ends(
         // Of a pair the second counts no valid blocks.
         let first = media.pairs.first(*zone);
         let then = zit.get(first.0 as usize).copied();
-        let entries = then.into_iter().chain(zones.entry(first));
-        !entries
-            .into_iter()
-            .any(|entry| entry.role == Role::Retired || entry.valid > 0)
+        // What was retired since was so by this recovery, for it has failed.
+        let was_retired = then.is_some_and(|entry| entry.role == Role::Retired);
+        let mut entries = then.into_iter().chain(zones.entry(first));
+        !was_retired && !entries.any(|entry| entry.valid > 0)
     };
     let lost: Vec<ZoneId> = undecodable.into_iter().filter(is_unknown).collect();
     for zone in &lost {
         tracing::error!(
             zone = zone.0,
-            "a zone is damaged, nothing of it can be decoded, and the log may have gone on in it"
+            "a zone is damaged or offline, nothing of it can be decoded, and the log may have gone on in it"
         );
     }
     lost.len() as u32

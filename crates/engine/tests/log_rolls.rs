@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
-use persimmon_engine::{Task, Volume};
+use persimmon_engine::{Options, Task, Volume};
 use persimmon_format::table::Role;
 use persimmon_sim::{SimConfig, SimDevice};
 
@@ -74,6 +74,38 @@ fn scattered_below(end: u64) -> impl FnMut() -> u64 {
             sum << 8 | u64::from(numbers.next().unwrap_or(0))
         }) % end
     }
+}
+
+/// The newest zone of the log went offline before the next mount, which took the one before for the end: what had been synced was gone, and
+/// nobody said so.
+#[test]
+fn a_log_whose_newest_zone_is_offline_is_not_taken_for_a_shorter_one() {
+    let device = fresh(SimConfig::new(40, 32).capacity(30));
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    let (mut refused, mut read_only) = (0, 0);
+    for round in 1..200u64 {
+        volume.write(ino, 0, &round.to_le_bytes(), NOW).unwrap();
+        volume.sync_file(ino).unwrap();
+        let zones = volume.zones();
+        let log = zones.iter().filter(|zone| zone.entry.role == Role::Log);
+        let newest = log.max_by_key(|zone| zone.entry.sequence).unwrap();
+        let left = Arc::new(device.snapshot().intact());
+        left.set_offline(newest.zone);
+        let options = Options::default();
+        let Ok((left, _)) = Volume::open(left, options) else {
+            refused += 1;
+            continue;
+        };
+        let mut found = [0; 8];
+        left.read(ino, 0, &mut found).unwrap();
+        assert!(
+            left.is_read_only() || u64::from_le_bytes(found) == round,
+            "round {round}: {found:?}"
+        );
+        read_only += u32::from(left.is_read_only());
+    }
+    assert!(refused > 0 && read_only > 0);
 }
 
 /// Batches that were not durable lay over two log zones when the power went. What the next mount acknowledged was lost by the one after

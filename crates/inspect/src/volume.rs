@@ -145,11 +145,17 @@ impl<'d> Inspector<'d> {
             join_pairs(&mut media, &zones);
         }
         let log = Log::find(&media, &key, &zones);
-        let undecodable = if log.may_go_on_elsewhere(&media, &key) {
-            undecodable
-        } else {
-            Vec::new()
-        };
+        let mut undecodable = undecodable;
+        if identity.copies() == 1 {
+            // One that is offline tells nothing either. Of a pair the other does.
+            undecodable.extend(media.log_candidates().filter(|zone| {
+                let info = media.zone(*zone);
+                info.is_some_and(|info| info.state == ZoneState::Offline)
+            }));
+        }
+        if !log.may_go_on_elsewhere(&media, &key) {
+            undecodable.clear();
+        }
         media.check_supported()?;
         let footer = checkpoint::newest_footer(&media, &key, &log);
         if let Some(properties) = footer.and_then(|footer| footer.properties) {

@@ -135,6 +135,13 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     zones.sort_by_key(|found| found.zone.sequence);
     if identity.copies() > 1 {
         zones = join_pairs(zones);
+    } else {
+        // One that is offline tells nothing either. Of a pair the other does.
+        let places = media.geometry().log_places().into_iter();
+        undecodable.extend(places.map(ZoneId).filter(|zone| {
+            let info = report.get(zone.0 as usize);
+            info.is_some_and(|info| info.state == ZoneState::Offline)
+        }));
     }
     // What cannot be read may be where the log goes on, unless it ends before the end of a zone.
     let goes_on = zones
