@@ -227,6 +227,16 @@ impl Error {
         matches!(self, Error::Unsupported { .. } | Error::OnlyToRead { .. })
     }
 
+    /// The same of a file as it was asked for: items tell its number without that of its subvolume.
+    pub(crate) fn of(self, asked: Ino) -> Error {
+        match self {
+            Error::ItemDamaged { ino, what } if ino == asked.plain() => {
+                Error::ItemDamaged { ino: asked, what }
+            }
+            error => error,
+        }
+    }
+
     pub(crate) fn item_damaged(ino: Ino, what: impl std::fmt::Display) -> Error {
         Error::ItemDamaged {
             ino,

@@ -357,7 +357,10 @@ fn lost_ends(
 fn know_headers(media: &Media, identity: &VolumeIdentity, zones: &Zones) -> Result<()> {
     for zone in zones.unknown() {
         match read_header(media, identity, zone) {
-            Ok(Some(header)) if header.role == Role::Data => zones.know(&header),
+            Ok(Some(header)) if header.role == Role::Data => {
+                check_counters(&[("the sequence of a zone", header.sequence)])?;
+                zones.know(&header);
+            }
             // Its blocks can be read without it.
             Ok(_) => tracing::warn!(zone = zone.0, "a zone in use has no header"),
             Err(error @ Error::Unsupported { .. }) => return Err(error),

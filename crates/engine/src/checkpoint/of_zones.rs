@@ -53,7 +53,12 @@ impl Checkpoints {
         // summaries would still tell where cleaning moved most of what was in them.
         self.complete_summaries(|writer| writer.has_moved);
         self.store.examine();
-        let Some(before) = self.store.on_device().footer.clone() else {
+        let (before, properties) = {
+            let on_device = self.store.on_device();
+            (on_device.footer.clone(), on_device.properties.clone())
+        };
+        // What the volume is has changed: its table of zones may be longer than a footer with what it was can tell.
+        let Some(before) = before.filter(|before| before.properties == properties) else {
             return Ok(false);
         };
         let (log, mut zones) = {

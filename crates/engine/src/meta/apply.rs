@@ -14,10 +14,6 @@ use crate::zones::Zones;
 
 /// Makes sure that [`apply`] finds all it needs in memory and intact.
 pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
-    let ensure_inode = |ino: Ino| -> Result<()> {
-        meta.ensure(&Key::inode(ino))?;
-        read_inode(meta, ino).map(drop)
-    };
     let is_new = new_inodes(meta, ops)?;
     let mut makes_delta = false;
     for op in ops {
@@ -27,59 +23,68 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
         if op.ino().is_some_and(&is_new) && ensure_of_new(meta, op)? {
             continue;
         }
-        deltas::ensure(meta, op, makes_one)?;
-        match op {
-            Op::Put { key, value } => {
-                if quota::is_state(key) {
-                    quota::decode_state(value)?;
-                }
-                if Versions::is_told_by(key) {
-                    Versions::ensure(key, Some(value))?;
-                }
-                meta.ensure(key)?;
-            }
-            Op::Delete { key } => {
-                if Versions::is_told_by(key) {
-                    Versions::ensure(key, None)?;
-                }
-                // An extent operation that follows may look for the item next to the removed one.
-                meta.ensure_around(key)?;
-            }
-            Op::Map { ino, block, extent } => {
-                ensure_inode(*ino)?;
-                mapping::ensure_map(meta, *ino, *block, extent)?;
-            }
-            Op::Splice { ino, block, .. } => {
-                ensure_inode(*ino)?;
-                mapping::ensure(meta, *ino, *block, block.saturating_add(1))?;
-                inline(meta, *ino, *block)?;
-            }
-            Op::Punch { ino, from, to } => {
-                ensure_inode(*ino)?;
-                mapping::ensure(meta, *ino, *from, *to)?;
-            }
-            Op::Touch { ino, .. } => ensure_inode(*ino)?,
-            Op::Share(share) => {
-                ensure_inode(share.from)?;
-                ensure_inode(share.to)?;
-                sharing::ensure(meta, share, false)?;
-            }
-            Op::Move {
-                version,
-                ino,
-                block,
-                extent,
-            } => {
-                if meta.versions.is_plain() {
-                    ensure_inode(*ino)?;
-                }
-                mapping::ensure_map_exactly(meta, *ino, *version, *block, extent)?;
-            }
-            Op::Settle(settle) => settle::ensure(meta, settle)?,
-            Op::Lot { .. } => {}
-        }
+        let ensured = deltas::ensure(meta, op, makes_one);
+        let ensured = ensured.and_then(|()| ensure_one(meta, op));
+        ensured.map_err(|error| op.ino().map_or(error.clone(), |ino| error.of(ino)))?;
     }
     quota::ensure(meta, ops)
+}
+
+fn ensure_one(meta: &Meta, op: &Op) -> Result<()> {
+    let ensure_inode = |ino: Ino| -> Result<()> {
+        meta.ensure(&Key::inode(ino))?;
+        read_inode(meta, ino).map(drop)
+    };
+    match op {
+        Op::Put { key, value } => {
+            if quota::is_state(key) {
+                quota::decode_state(value)?;
+            }
+            if Versions::is_told_by(key) {
+                Versions::ensure(key, Some(value))?;
+            }
+            meta.ensure(key)
+        }
+        Op::Delete { key } => {
+            if Versions::is_told_by(key) {
+                Versions::ensure(key, None)?;
+            }
+            // An extent operation that follows may look for the item next to the removed one.
+            meta.ensure_around(key)
+        }
+        Op::Map { ino, block, extent } => {
+            ensure_inode(*ino)?;
+            mapping::ensure_map(meta, *ino, *block, extent)
+        }
+        Op::Splice { ino, block, .. } => {
+            ensure_inode(*ino)?;
+            mapping::ensure(meta, *ino, *block, block.saturating_add(1))?;
+            inline(meta, *ino, *block).map(drop)
+        }
+        Op::Punch { ino, from, to } => {
+            ensure_inode(*ino)?;
+            mapping::ensure(meta, *ino, *from, *to)
+        }
+        Op::Touch { ino, .. } => ensure_inode(*ino),
+        Op::Share(share) => {
+            ensure_inode(share.from)?;
+            ensure_inode(share.to)?;
+            sharing::ensure(meta, share, false)
+        }
+        Op::Move {
+            version,
+            ino,
+            block,
+            extent,
+        } => {
+            if meta.versions.is_plain() {
+                ensure_inode(*ino)?;
+            }
+            mapping::ensure_map_exactly(meta, *ino, *version, *block, extent)
+        }
+        Op::Settle(settle) => settle::ensure(meta, settle),
+        Op::Lot { .. } => Ok(()),
+    }
 }
 
 /// Tells the inodes that these operations make, whose numbers were never given out: nothing is stored of any of them. So all that is put for them

@@ -143,7 +143,8 @@ pub(crate) fn overlapping(
     to: u64,
     limit: usize,
 ) -> Result<Vec<MappedExtent>> {
-    shown_at(meta, &meta.versions.at(ino)?, from, to, limit)
+    let found = shown_at(meta, &meta.versions.at(ino)?, from, to, limit);
+    found.map_err(|error| error.of(ino))
 }
 
 fn shown_at(meta: &Meta, at: &At, from: u64, to: u64, limit: usize) -> Result<Vec<MappedExtent>> {
@@ -225,7 +226,7 @@ fn some_that(
 ) -> Result<Look> {
     let at = meta.versions.at(ino)?;
     let (mut extents, mut places, mut next) = (Vec::new(), 0, None);
-    visit_groups(meta, at.ino, from, to, |mut group| {
+    let visited = visit_groups(meta, at.ino, from, to, |mut group| {
         let (block, end) = (group.block, group.end());
         let mut newest_first = group.versions.iter().enumerate().rev();
         let newest = newest_first.find(|(_, (version, _))| counts(&at.scope, *version));
@@ -245,7 +246,8 @@ fn some_that(
         }
         next = (end < to).then_some(end);
         ControlFlow::Break(())
-    })?;
+    });
+    visited.map_err(|error| error.of(ino))?;
     Ok((extents, next))
 }
 

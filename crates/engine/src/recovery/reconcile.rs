@@ -6,6 +6,7 @@ use persimmon_format::footer::Footer;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
 
+use super::check_counters;
 use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::log::zone::FoundZone;
@@ -132,5 +133,6 @@ pub(super) fn reconcile(
     }
     // A header that a power cut took along may have had a number already.
     let next_sequence = next_sequence.saturating_add(report.len() as u64);
+    check_counters(&[("the sequence of the next zone", next_sequence)])?;
     Ok((zones, next_sequence, stale))
 }

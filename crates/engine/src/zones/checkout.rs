@@ -69,8 +69,9 @@ impl Zones {
         let header = |zone| self.header(zone, role, lifetime, writer.sequence, 0);
         self.write_headers(media, Class::Summary, writer.zone, header)?;
         let mut zones = self.pairs.both(writer.zone);
-        let may_be_log = zones.any(|zone| self.budget.layout.is_log_candidate(zone));
-        if may_be_log && self.log_ends.load(Ordering::Acquire) {
+        // A mount that finds it written to, without a header, would take it for a lost end of the log.
+        let is_looked_at = zones.any(|zone| self.budget.layout.is_log_place(zone));
+        if is_looked_at && self.log_ends.load(Ordering::Acquire) {
             media.flush_headers()
         } else {
             Ok(())

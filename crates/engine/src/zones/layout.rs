@@ -32,6 +32,8 @@ pub(crate) struct Layout {
     /// None: one device.
     metadata_zones: MetadataZones,
     log_candidates: Vec<u32>,
+    /// Those, and what was of the log before the volume got a device for metadata: where a mount looks for it. In order.
+    log_places: Vec<u32>,
 }
 
 impl Layout {
@@ -40,6 +42,11 @@ impl Layout {
             zone_count: geometry.zone_count,
             metadata_zones: geometry.metadata_zones.before(geometry.zone_count),
             log_candidates: geometry.log_candidates(),
+            log_places: {
+                let mut places = geometry.log_places();
+                places.sort_unstable();
+                places
+            },
         }
     }
 
@@ -111,7 +118,12 @@ impl Layout {
         self.log_candidates.binary_search(&zone.0).is_ok()
     }
 
-    /// All of those.
+    /// Whether a mount looks for the log in a zone.
+    pub(crate) fn is_log_place(&self, zone: ZoneId) -> bool {
+        self.log_places.binary_search(&zone.0).is_ok()
+    }
+
+    /// All of those that may be of the log.
     pub(crate) fn log_candidates(&self) -> impl Iterator<Item = ZoneId> {
         self.log_candidates.iter().copied().map(ZoneId)
     }
