@@ -13,7 +13,9 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use persimmon_device::Command;
-use persimmon_engine::{Error, Intent, Options, Progress, Task, Transaction, Volume};
+use persimmon_engine::{
+    Error, Intent, Layout, Options, Progress, Shift, Task, Transaction, Volume,
+};
 use persimmon_format::inode::Inode;
 use persimmon_format::lifetime::Lifetime;
 use persimmon_format::table::Role;
@@ -342,4 +344,65 @@ fn what_is_staged_over_holes_is_counted() {
         .write(ino, 80 * 4096, &noise(6, 4 * 4096), NOW)
         .unwrap();
     assert_eq!(sectors(), told);
+}
+
+/// Something was packed while a range was taken out of a file, so that had to begin anew. The file was as short by then as it would become,
+/// and was written back so: a power cut before its blocks had moved took the last of them.
+#[test]
+fn a_shift_that_begins_anew_brings_its_size_last() {
+    const BLOCK: usize = 4096;
+    let sim = fresh(small().volatile_cache());
+    let device = Interrupted::new(&sim);
+    let volume = open(&device);
+    let (ino, other) = (create(&volume).unwrap(), create(&volume).unwrap());
+    let block = move |number: u64| {
+        let mut block = noise(number, BLOCK);
+        block[1500..].fill(7);
+        block
+    };
+    // Synced blocks stay inline in the journal until enough of them are packed.
+    let pack = move |volume: &Volume, ino| {
+        let before = data_blocks(volume);
+        for number in 0..4000 {
+            volume
+                .write(ino, number * BLOCK as u64, &block(number), NOW)
+                .unwrap();
+            volume.sync_file(ino).unwrap();
+            if data_blocks(volume) > before {
+                return number + 1;
+            }
+        }
+        panic!("nothing is packed");
+    };
+    let blocks = pack(&volume, ino);
+    let aside = Arc::clone(&volume);
+    let packed = Arc::new(Mutex::new(0));
+    let told = Arc::clone(&packed);
+    device.before(
+        |command| matches!(command, Command::Flush),
+        Box::new(move || *told.lock().unwrap() = pack(&aside, other)),
+    );
+    sim.record_snapshots(1);
+    Layout::of(&volume)
+        .shift(ino, (0, BLOCK as u64), Shift::Collapse, NOW)
+        .unwrap();
+    volume.sync().unwrap();
+    assert!(*packed.lock().unwrap() > 0);
+    for moment in sim.take_snapshots() {
+        let left = Arc::new(moment.intact());
+        let (left, _) = Volume::open(left, Options::default()).unwrap();
+        let size = left.attr(ino).unwrap().unwrap().size / BLOCK as u64;
+        let first = blocks - size;
+        let mut found = vec![0; BLOCK];
+        for at in 0..size {
+            left.read(ino, at * BLOCK as u64, &mut found).unwrap();
+            assert!(found == block(first + at), "block {at} of {size}");
+        }
+    }
+}
+
+fn data_blocks(volume: &Volume) -> u64 {
+    let zones = volume.zones();
+    let data = zones.iter().filter(|zone| zone.entry.role == Role::Data);
+    data.map(|zone| u64::from(zone.entry.write_pointer)).sum()
 }
