@@ -375,12 +375,18 @@ fn a_shift_that_begins_anew_brings_its_size_last() {
         panic!("nothing is packed");
     };
     let blocks = pack(&volume, ino);
-    let aside = Arc::clone(&volume);
+    let (aside, again) = (Arc::clone(&volume), Arc::clone(&device));
     let packed = Arc::new(Mutex::new(0));
     let told = Arc::clone(&packed);
     device.before(
         |command| matches!(command, Command::Flush),
-        Box::new(move || *told.lock().unwrap() = pack(&aside, other)),
+        Box::new(move || {
+            *told.lock().unwrap() = pack(&aside, other);
+            // Before it moves anything after all, somebody syncs.
+            let flush = |command: &Command| matches!(command, Command::Flush);
+            let sync = move || aside.sync_metadata().unwrap();
+            again.before(flush, Box::new(sync));
+        }),
     );
     sim.record_snapshots(1);
     Layout::of(&volume)
