@@ -22,12 +22,13 @@ fn shape(zone_count: u32) -> ImageGeometry {
     }
 }
 
-/// The zones of an image, of which one may be gone or one block be something else.
+/// The zones of an image, of which one may be gone, one block be something else and one not be read.
 #[derive(Debug)]
 struct Hurt {
     image: ImageDevice,
     offline: Mutex<Option<ZoneId>>,
     wrong: Mutex<Option<(ZoneId, u32)>>,
+    unreadable: Mutex<Option<(ZoneId, u32)>>,
 }
 
 impl Hurt {
@@ -36,6 +37,7 @@ impl Hurt {
             image: ImageDevice::in_memory(&shape(zone_count), &CreateOptions::default()).unwrap(),
             offline: Mutex::default(),
             wrong: Mutex::default(),
+            unreadable: Mutex::default(),
         }
     }
 
@@ -71,13 +73,29 @@ impl ZonedDevice for Hurt {
             }));
         }
         let read = match &command {
-            Command::Read { zone, block, .. } => Some((*zone, *block)),
+            Command::Read {
+                zone,
+                block,
+                blocks,
+            } => Some((*zone, *block, *blocks)),
             _ => None,
         };
+        let unreadable = *self.unreadable.lock().unwrap();
+        if let (Some((zone, first, blocks)), Some((bad, block))) = (read, unreadable)
+            && zone == bad
+            && (first..first + blocks).contains(&block)
+        {
+            return Pending::ready(Err(DeviceError::Io {
+                zone,
+                block: first,
+                operation: "read",
+                message: "a bad sector".to_owned(),
+            }));
+        }
         let result = self.image.run(command);
         let wrong = *self.wrong.lock().unwrap();
         Pending::ready(match (result, read, wrong) {
-            (Ok(Completion::Read(data)), Some((zone, first)), Some((hurt, block)))
+            (Ok(Completion::Read(data)), Some((zone, first, _)), Some((hurt, block)))
                 if zone == hurt && (first..first + data.blocks()).contains(&block) =>
             {
                 let mut data = data.into_mut();
@@ -223,6 +241,47 @@ fn what_is_wrong_in_one_zone_is_right_without_it() {
         *device.below().wrong.lock().unwrap() = None;
         assert!(device.rows_agree(ZoneId(zone), 0, end).unwrap());
         assert!(device.rows_agree(ZoneId(zone), 4, 1).unwrap());
+    }
+}
+
+/// The good blocks of a zone are read of it though it lacks one beside them: the others may have something wrong there.
+#[test]
+fn one_bad_sector_hides_no_good_block() {
+    let device = Striped::new(Arc::new(Hurt::of(4 + 4 + LABEL_ZONES)), PARITY, true).unwrap();
+    for (zone, end) in [(0, 40), (2, 118)] {
+        write(&device, zone, 0, end).unwrap();
+    }
+    for (zone, below, end) in [(0, 0..2, 40), (2, 4..8, 118)] {
+        for bad in below.clone() {
+            for wrong in below.clone().filter(|wrong| *wrong != bad) {
+                for (bad_row, wrong_row) in [(1, 2), (2, 1), (5, 17), (39, 1), (1, 39), (20, 19)] {
+                    *device.below().unreadable.lock().unwrap() = Some((ZoneId(bad), bad_row));
+                    *device.below().wrong.lock().unwrap() = Some((ZoneId(wrong), wrong_row));
+                    let read = device.read(ZoneId(zone), 1, end - 1).unwrap();
+                    let wanted = pattern(zone, 1, end - 1);
+                    let differ = read
+                        .chunks_exact(BLOCK_SIZE)
+                        .zip(wanted.chunks_exact(BLOCK_SIZE));
+                    let differ = differ.filter(|(read, wanted)| read != wanted).count();
+                    // What the zone itself has wrong, if it is asked at all.
+                    assert!(
+                        differ <= usize::from(wrong != below.end - 1),
+                        "{bad}, {wrong}"
+                    );
+                    let of_row = |row: u32| if zone == 0 { row } else { 3 * row - 2 };
+                    let columns = below.len() as u32 - 1;
+                    let own = of_row(wrong_row) + (bad - below.start);
+                    if bad - below.start < columns {
+                        check(&device, zone, own, 1);
+                        let place = (own - 1) as usize * BLOCK_SIZE..own as usize * BLOCK_SIZE;
+                        assert!(
+                            read[place.clone()] == wanted[place],
+                            "{bad}:{bad_row} hides {own}"
+                        );
+                    }
+                }
+            }
+        }
     }
 }
 
