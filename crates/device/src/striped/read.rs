@@ -67,7 +67,7 @@ pub(super) fn without<D: ZonedDevice>(
 }
 
 /// Whether the rows of some blocks are what they have to be: the parity the exclusive or of the columns. A zone that is lost is
-/// known as such, and leaves nothing to compare.
+/// known as such, and leaves nothing to compare. They may be more than a command can read.
 pub(super) fn rows_agree<D: ZonedDevice>(
     device: &D,
     set: Set,
@@ -95,11 +95,26 @@ pub(super) fn rows_agree<D: ZonedDevice>(
             return Ok(agree);
         }
     }
-    let mut sum = BufferMut::zeroed(row.rows as usize);
-    for column in of_all(device, set, row) {
-        add(&mut sum, &column?);
+    // The device below takes no more of a column in one command.
+    let limit = device.geometry().max_transfer_blocks.max(1);
+    let end = row.row + row.rows;
+    let mut at = row.row;
+    while at < end {
+        let some = Part {
+            row: at,
+            rows: limit.min(end - at),
+            ..row
+        };
+        let mut sum = BufferMut::zeroed(some.rows as usize);
+        for column in of_all(device, set, some) {
+            add(&mut sum, &column?);
+        }
+        if sum.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += some.rows;
     }
-    Ok(sum.iter().all(|byte| *byte == 0))
+    Ok(true)
 }
 
 /// Rows of a column that could not be read. Where its zone is lost all are made of the others. Else the zone has most of them

@@ -26,6 +26,7 @@ fn shape(zone_count: u32) -> ImageGeometry {
 #[derive(Debug)]
 struct Hurt {
     image: ImageDevice,
+    geometry: Geometry,
     offline: Mutex<Option<ZoneId>>,
     wrong: Mutex<Option<(ZoneId, u32)>>,
     unreadable: Mutex<Option<(ZoneId, u32)>>,
@@ -33,8 +34,10 @@ struct Hurt {
 
 impl Hurt {
     fn of(zone_count: u32) -> Hurt {
+        let image = ImageDevice::in_memory(&shape(zone_count), &CreateOptions::default()).unwrap();
         Hurt {
-            image: ImageDevice::in_memory(&shape(zone_count), &CreateOptions::default()).unwrap(),
+            geometry: image.geometry().clone(),
+            image,
             offline: Mutex::default(),
             wrong: Mutex::default(),
             unreadable: Mutex::default(),
@@ -48,7 +51,7 @@ impl Hurt {
 
 impl ZonedDevice for Hurt {
     fn geometry(&self) -> &Geometry {
-        self.image.geometry()
+        &self.geometry
     }
 
     fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
@@ -80,6 +83,12 @@ impl ZonedDevice for Hurt {
             } => Some((*zone, *block, *blocks)),
             _ => None,
         };
+        let limit = self.geometry.max_transfer_blocks;
+        if let Some((_, _, blocks)) = read
+            && blocks > limit
+        {
+            return Pending::ready(Err(DeviceError::TransferSize { blocks, limit }));
+        }
         let unreadable = *self.unreadable.lock().unwrap();
         if let (Some((zone, first, blocks)), Some((bad, block))) = (read, unreadable)
             && zone == bad
@@ -241,6 +250,31 @@ fn what_is_wrong_in_one_zone_is_right_without_it() {
         *device.below().wrong.lock().unwrap() = None;
         assert!(device.rows_agree(ZoneId(zone), 0, end).unwrap());
         assert!(device.rows_agree(ZoneId(zone), 4, 1).unwrap());
+    }
+}
+
+/// Whether rows agree can be asked of more than the device reads with one command.
+#[test]
+fn rows_are_compared_in_as_many_commands_as_it_takes() {
+    let mut hurt = Hurt::of(4 + 4 + LABEL_ZONES);
+    let usual = Hurt::of(4 + 4 + LABEL_ZONES).geometry;
+    let device = Striped::new(Arc::new(hurt), PARITY, true).unwrap();
+    for (zone, end) in [(0, 40), (2, 118)] {
+        write(&device, zone, 0, end).unwrap();
+    }
+    hurt = Arc::into_inner(device.below).unwrap();
+    hurt.geometry.max_transfer_blocks = 7;
+    assert!(usual.max_transfer_blocks > 40);
+    let device = Striped::new(Arc::new(hurt), PARITY, true).unwrap();
+    for (zone, below, end) in [(0, 0, 40), (2, 5, 118)] {
+        *device.below().wrong.lock().unwrap() = None;
+        for block in [0, 1, 3] {
+            assert!(device.rows_agree(ZoneId(zone), block, end - block).unwrap());
+        }
+        for row in [0, 1, 7, 8, 39] {
+            *device.below().wrong.lock().unwrap() = Some((ZoneId(below), row));
+            assert!(!device.rows_agree(ZoneId(zone), 0, end).unwrap());
+        }
     }
 }
 
