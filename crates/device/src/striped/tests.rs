@@ -375,6 +375,12 @@ fn a_zone_that_was_erased_is_made_of_the_others() {
     let device = Striped::new(below, PARITY, true).unwrap();
     let info = device.report(2..3).unwrap()[0];
     assert_eq!((info.state, info.write_pointer), (ZoneState::Full, 118));
+    // The device does not count it among those that are written to.
+    let below = device.below().report(4..8).unwrap();
+    assert!(
+        below.iter().all(|zone| !zone.state.is_active()),
+        "{below:?}"
+    );
     check(&device, 2, 0, 31);
     let reset = Command::Reset {
         zone: ZoneId(2),
