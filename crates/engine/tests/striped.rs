@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use common::{NOW, create, noise};
 use persimmon_device::{Striped, Stripes, ZoneId, ZoneState, ZonedDevice};
-use persimmon_engine::{Damage, FormatOptions, Options, Progress, ScrubCursor, Task, Volume};
+use persimmon_engine::{
+    CloneRange, CloneWhen, Damage, FormatOptions, Layout, Options, Progress, ScrubCursor, Shift,
+    Task, Volume,
+};
 use persimmon_format::{Compression, Ino};
 use persimmon_sim::device::{Sampled, Snapshot};
 use persimmon_sim::{SimConfig, SimDevice};
@@ -337,6 +340,40 @@ fn a_mount_that_is_cut_off_leaves_nothing_on_one_zone_for_good() {
                 let believed = crashed.found(&below, "after two crashes");
                 crashed.survives(&below, &believed, |_| true);
             }
+        }
+    }
+}
+
+/// The same where later records of what was under way have the data elsewhere: at other blocks of the file, or shared with another
+/// one and then there alone.
+#[test]
+fn what_was_moved_before_the_crash_survives_the_loss_of_any_zone() {
+    for (seed, stripes) in (0..24).flat_map(|seed| KINDS.map(|stripes| (seed, stripes))) {
+        let crashed = Crashed::new(seed, stripes, |volume, ino, len| {
+            volume.write(ino, 0, &content(ino, len), NOW).unwrap();
+            if ino.0 % 4 < 2 {
+                let range = (0, 4096);
+                let layout = Layout::of(volume);
+                layout.shift(ino, range, Shift::Insert, NOW).unwrap();
+            } else {
+                // The one before it gets what this one has, and this one loses it.
+                let to = Ino(ino.0 - 1);
+                let range = CloneRange {
+                    from: ino,
+                    from_offset: 0,
+                    to,
+                    to_offset: 0,
+                    len: len as u64,
+                    when: CloneWhen::Always,
+                };
+                volume.clone_range(&range, NOW).unwrap();
+                volume.truncate(ino, 0, NOW).unwrap();
+            }
+            volume.sync_file(ino).unwrap();
+        });
+        for below in crashed.devices(8) {
+            let believed = crashed.found(&below, "after the crash");
+            crashed.survives(&below, &believed, |_| true);
         }
     }
 }
