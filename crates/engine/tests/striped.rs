@@ -378,6 +378,26 @@ fn what_was_moved_before_the_crash_survives_the_loss_of_any_zone() {
     }
 }
 
+/// The same where a zone failed with the crash, and goes altogether once the volume is mounted.
+#[test]
+fn what_a_failed_zone_alone_has_is_written_anew_before_it_goes() {
+    for (seed, stripes) in (0..16).flat_map(|seed| KINDS.map(|stripes| (seed, stripes))) {
+        let crashed = Crashed::written(seed, stripes);
+        for once in crashed.devices(6) {
+            let zones = once.report(0..once.geometry().zone_count).unwrap();
+            let used = (0..).zip(zones).filter(|(_, zone)| zone.write_pointer > 0);
+            for (zone, _) in used {
+                let below = Arc::new(once.snapshot().intact());
+                below.set_read_only(ZoneId(zone));
+                let believed = crashed.found(&below, "with a zone that is read-only");
+                below.set_offline(ZoneId(zone));
+                let found = crashed.found(&below, "without it");
+                assert!(found == believed, "seed {seed}, {stripes:?}, zone {zone}");
+            }
+        }
+    }
+}
+
 /// Cleaning maps the parts that a file still has of a compressed frame one by one. What of that a crash leaves in one zone of a
 /// stripe set alone is written anew, as the frame it is part of.
 #[test]

@@ -235,10 +235,12 @@ impl<'a> Arrival<'a> {
         Ok(is_there && (proves || self.header_arrived(addr.zone())?))
     }
 
-    /// Whether blocks that are there hang on one zone of their stripe set. A set of which one has failed is emptied anyway.
+    /// Whether blocks that are there hang on one zone of their stripe set. Where one has failed it may be that one, and it may go
+    /// altogether before the set is emptied.
     fn is_thin(&self, addr: Addr, blocks: u32) -> bool {
         let info = self.report.get(addr.zone().0 as usize);
-        info.is_some_and(|info| !info.state.is_worn_out()) && !self.media.rows_agree(addr, blocks)
+        let is_there = info.is_some_and(|info| info.state != ZoneState::Offline);
+        is_there && !self.media.rows_agree(addr, blocks)
     }
 
     /// Whether the header of a data zone is there, and of its present life: it can be lost while
