@@ -47,7 +47,7 @@ pub(crate) use checks::check_counters;
 use checks::{as_of, check_end, check_footer, check_identity};
 use reconcile::reconcile;
 use records::{ReplayTarget, replay_records};
-use resume::{go_on, write_anew};
+use resume::{Unsure, go_on};
 use tables::Tables;
 
 /// What opening a volume found and did.
@@ -226,7 +226,8 @@ fn open_as_reported(
     // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
     // it: they would come back in the place of new ones that a power cut loses.
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
-    let durable = if leave_zone {
+    // What hangs on one zone of a stripe set is so once it is written anew: if that comes to nothing the next mount looks again.
+    let durable = if leave_zone || !thin.is_empty() {
         replay.durable.max(log_start.counted)
     } else {
         last
@@ -281,8 +282,12 @@ fn open_as_reported(
         reserve_basis_points: footer.reserve_basis_points,
     });
     let invalidated = replayed.left_out.any;
-    go_on(&engine, report, &stale, &summary, leave_zone, invalidated)?;
-    write_anew(&engine, &thin);
+    let unsure = Unsure {
+        leave_zone,
+        invalidated,
+        thin: &thin,
+    };
+    go_on(&engine, report, &stale, &summary, &unsure)?;
     Ok(Progress::Opened(Box::new((engine, summary))))
 }
 

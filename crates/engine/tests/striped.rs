@@ -1,16 +1,19 @@
 //! Volumes whose zones are stripe sets: copies of all, and parity of data. Any one zone of the device can be lost, and nothing is.
 
-#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure ends the test")]
 
 mod common;
 
 use std::sync::Arc;
 
 use common::{NOW, create, noise};
-use persimmon_device::{Striped, Stripes, ZoneId, ZonedDevice};
-use persimmon_engine::{Damage, FormatOptions, Options, Progress, ScrubCursor, Task, Volume};
+use persimmon_device::{Striped, Stripes, ZoneId, ZoneState, ZonedDevice};
+use persimmon_engine::{
+    CloneRange, CloneWhen, Damage, FormatOptions, Layout, Options, Progress, ScrubCursor, Shift,
+    Task, Volume,
+};
 use persimmon_format::{Compression, Ino};
-use persimmon_sim::device::Sampled;
+use persimmon_sim::device::{Sampled, Snapshot};
 use persimmon_sim::{SimConfig, SimDevice};
 
 const PARITY: Stripes = Stripes {
@@ -215,13 +218,18 @@ fn what_is_opened_for_reading_is_left_as_it_is() {
     }
 }
 
-/// What recovery believes after a crash, torn blocks included, does not hang on one zone when the mount is done.
-#[test]
-fn what_recovery_found_survives_the_loss_of_any_zone() {
-    let mut torn = 0;
-    for (seed, stripes) in (0..24).flat_map(|seed| KINDS.map(|stripes| (seed, stripes))) {
+/// What the power may leave of a volume while something is done to its small files.
+struct Crashed {
+    stripes: Stripes,
+    files: Vec<Ino>,
+    seed: u64,
+    moments: Vec<Snapshot>,
+}
+
+impl Crashed {
+    fn new(seed: u64, stripes: Stripes, change: impl Fn(&Volume, Ino, usize)) -> Crashed {
         let mut config = SimConfig::new(162, 128).capacity(120).reordering(seed);
-        config = if seed % 3 == 0 {
+        config = if seed.is_multiple_of(3) {
             config.host_file()
         } else {
             config
@@ -235,45 +243,159 @@ fn what_recovery_found_survives_the_loss_of_any_zone() {
         };
         Volume::format(Arc::new(device), &options).unwrap();
         let volume = open(&below, stripes);
-        let files: Vec<(Ino, usize)> = (0..12)
-            .map(|number| (create(&volume).unwrap(), 4096 * (1 + number % 5)))
-            .collect();
+        let files: Vec<Ino> = (0..12).map(|_| create(&volume).unwrap()).collect();
         volume.sync().unwrap();
         below.record_snapshots(3);
-        for (ino, len) in &files {
-            volume.write(*ino, 0, &content(*ino, *len), NOW).unwrap();
-            volume.sync_file(*ino).unwrap();
+        for (number, ino) in files.iter().enumerate() {
+            change(&volume, *ino, 4096 * (1 + number % 5));
         }
-        let moments = below.take_snapshots();
-        for moment in moments.iter().take(6) {
-            let below = Arc::new(moment.persisted(&mut Sampled::new(seed)));
-            let found = |below: &Arc<SimDevice>, what: &str| -> Vec<Vec<u8>> {
-                let volume = open(below, stripes);
-                let read = files.iter().map(|(ino, len)| {
-                    let mut buf = vec![0; *len];
-                    match volume.read(*ino, 0, &mut buf) {
-                        Ok(read) => buf.truncate(read),
-                        Err(error) => panic!("seed {seed}, {stripes:?}, {what}: {error}"),
-                    }
-                    buf
-                });
-                read.collect()
-            };
-            let before = below.counters().written_blocks();
-            let believed = found(&below, "after the crash");
-            torn += u32::from(below.counters().written_blocks() > before);
-            for lost in (0..below.geometry().zone_count).step_by(1 + seed as usize % 3) {
-                let below = Arc::new(below.snapshot().intact());
-                below.set_offline(ZoneId(lost));
-                let what = format!("without zone {lost}");
-                assert!(
-                    found(&below, &what) == believed,
-                    "seed {seed}, {stripes:?}, {what}"
-                );
+        Crashed {
+            stripes,
+            files,
+            seed,
+            moments: below.take_snapshots(),
+        }
+    }
+
+    /// With files that are written and synced.
+    fn written(seed: u64, stripes: Stripes) -> Crashed {
+        Crashed::new(seed, stripes, |volume, ino, len| {
+            volume.write(ino, 0, &content(ino, len), NOW).unwrap();
+            volume.sync_file(ino).unwrap();
+        })
+    }
+
+    /// The device after a power cut at some of the moments.
+    fn devices(&self, count: usize) -> impl Iterator<Item = Arc<SimDevice>> {
+        let moments = self.moments.iter().take(count);
+        moments.map(|moment| Arc::new(moment.persisted(&mut Sampled::new(self.seed))))
+    }
+
+    /// What a mount finds in the files.
+    fn found(&self, below: &Arc<SimDevice>, what: &str) -> Vec<Vec<u8>> {
+        let volume = open(below, self.stripes);
+        let read = self.files.iter().map(|ino| {
+            let mut buf = vec![0; 8 * 4096];
+            match volume.read(*ino, 0, &mut buf) {
+                Ok(read) => buf.truncate(read),
+                Err(error) => panic!("seed {}, {:?}, {what}: {error}", self.seed, self.stripes),
             }
+            buf
+        });
+        read.collect()
+    }
+
+    /// A mount finds the same without any one zone, of those that hold something and are `of` these.
+    fn survives(&self, below: &Arc<SimDevice>, believed: &[Vec<u8>], of: impl Fn(u32) -> bool) {
+        let zones = below.report(0..below.geometry().zone_count).unwrap();
+        let used = (0..).zip(zones);
+        let used = used.filter(|(zone, info)| info.state != ZoneState::Empty && of(*zone));
+        for (lost, _) in used {
+            let below = Arc::new(below.snapshot().intact());
+            below.set_offline(ZoneId(lost));
+            let what = format!("without zone {lost}");
+            assert!(
+                self.found(&below, &what) == believed,
+                "seed {}, {:?}, {what}",
+                self.seed,
+                self.stripes
+            );
+        }
+    }
+}
+
+/// What recovery believes after a crash, torn blocks included, does not hang on one zone when the mount is done.
+#[test]
+fn what_recovery_found_survives_the_loss_of_any_zone() {
+    let mut torn = 0;
+    for (seed, stripes) in (0..24).flat_map(|seed| KINDS.map(|stripes| (seed, stripes))) {
+        let crashed = Crashed::written(seed, stripes);
+        for below in crashed.devices(6) {
+            let before = below.counters().written_blocks();
+            let believed = crashed.found(&below, "after the crash");
+            torn += u32::from(below.counters().written_blocks() > before);
+            let step = 1 + seed as u32 % 3;
+            crashed.survives(&below, &believed, |lost| lost.is_multiple_of(step));
         }
     }
     assert!(torn > 0);
+}
+
+/// The same where the power fails again, at any moment of the mount.
+#[test]
+fn a_mount_that_is_cut_off_leaves_nothing_on_one_zone_for_good() {
+    for (seed, stripes) in (0..8).flat_map(|seed| KINDS.map(|stripes| (seed, stripes))) {
+        let crashed = Crashed::written(seed, stripes);
+        for once in crashed.devices(6) {
+            for commands in 0..40 {
+                let below = Arc::new(once.snapshot().intact());
+                below.cut_after(commands);
+                if let Ok(device) = Striped::new(below.clone(), stripes, true) {
+                    let _ = Volume::open(Arc::new(device), Options::default());
+                }
+                if !below.is_cut() {
+                    break;
+                }
+                let below = Arc::new(below.persisted(seed + commands));
+                let believed = crashed.found(&below, "after two crashes");
+                crashed.survives(&below, &believed, |_| true);
+            }
+        }
+    }
+}
+
+/// The same where later records of what was under way have the data elsewhere: at other blocks of the file, or shared with another
+/// one and then there alone.
+#[test]
+fn what_was_moved_before_the_crash_survives_the_loss_of_any_zone() {
+    for (seed, stripes) in (0..24).flat_map(|seed| KINDS.map(|stripes| (seed, stripes))) {
+        let crashed = Crashed::new(seed, stripes, |volume, ino, len| {
+            volume.write(ino, 0, &content(ino, len), NOW).unwrap();
+            if ino.0 % 4 < 2 {
+                let range = (0, 4096);
+                let layout = Layout::of(volume);
+                layout.shift(ino, range, Shift::Insert, NOW).unwrap();
+            } else {
+                // The one before it gets what this one has, and this one loses it.
+                let to = Ino(ino.0 - 1);
+                let range = CloneRange {
+                    from: ino,
+                    from_offset: 0,
+                    to,
+                    to_offset: 0,
+                    len: len as u64,
+                    when: CloneWhen::Always,
+                };
+                volume.clone_range(&range, NOW).unwrap();
+                volume.truncate(ino, 0, NOW).unwrap();
+            }
+            volume.sync_file(ino).unwrap();
+        });
+        for below in crashed.devices(8) {
+            let believed = crashed.found(&below, "after the crash");
+            crashed.survives(&below, &believed, |_| true);
+        }
+    }
+}
+
+/// The same where a zone failed with the crash, and goes altogether once the volume is mounted.
+#[test]
+fn what_a_failed_zone_alone_has_is_written_anew_before_it_goes() {
+    for (seed, stripes) in (0..16).flat_map(|seed| KINDS.map(|stripes| (seed, stripes))) {
+        let crashed = Crashed::written(seed, stripes);
+        for once in crashed.devices(6) {
+            let zones = once.report(0..once.geometry().zone_count).unwrap();
+            let used = (0..).zip(zones).filter(|(_, zone)| zone.write_pointer > 0);
+            for (zone, _) in used {
+                let below = Arc::new(once.snapshot().intact());
+                below.set_read_only(ZoneId(zone));
+                let believed = crashed.found(&below, "with a zone that is read-only");
+                below.set_offline(ZoneId(zone));
+                let found = crashed.found(&below, "without it");
+                assert!(found == believed, "seed {seed}, {stripes:?}, zone {zone}");
+            }
+        }
+    }
 }
 
 /// Cleaning maps the parts that a file still has of a compressed frame one by one. What of that a crash leaves in one zone of a

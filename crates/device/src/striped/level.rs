@@ -28,7 +28,12 @@ pub(super) fn level<D: ZonedDevice>(device: &D, set: Set, zones: &[ZoneInfo]) ->
         ends.iter().copied().min().unwrap_or(0),
         ends.iter().copied().max().unwrap_or(0),
     );
-    if least == most || is_cut(least, most) {
+    if is_cut(least, most) {
+        // It looks full, and the device is not to count what is left of it among what is written to.
+        finish(device, set, zones)?;
+        return Ok(0);
+    }
+    if least == most {
         return Ok(0);
     }
     let mut row = least;

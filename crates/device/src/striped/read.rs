@@ -6,8 +6,8 @@ use super::layout::{Part, Set};
 use super::of_member;
 use super::state::of_set;
 use crate::{
-    BLOCK_SIZE, Buffer, BufferMut, Command, Completion, DeviceError, Pending, Result, ZoneState,
-    ZonedDevice,
+    BLOCK_SIZE, Buffer, BufferMut, Command, Completion, DeviceError, Pending, Result, ZoneInfo,
+    ZoneState, ZonedDevice,
 };
 
 /// Starts reading some blocks of a set. What cannot be read of a column is made of the others.
@@ -67,7 +67,7 @@ pub(super) fn without<D: ZonedDevice>(
 }
 
 /// Whether the rows of some blocks are what they have to be: the parity the exclusive or of the columns. A zone that is lost is
-/// known as such, and leaves nothing to compare.
+/// known as such, and leaves nothing to compare. They may be more than a command can read.
 pub(super) fn rows_agree<D: ZonedDevice>(
     device: &D,
     set: Set,
@@ -95,52 +95,105 @@ pub(super) fn rows_agree<D: ZonedDevice>(
             return Ok(agree);
         }
     }
-    let mut sum = BufferMut::zeroed(row.rows as usize);
-    for column in of_all(device, set, row) {
-        add(&mut sum, &column?);
+    // The device below takes no more of a column in one command.
+    let limit = device.geometry().max_transfer_blocks.max(1);
+    let end = row.row + row.rows;
+    let mut at = row.row;
+    while at < end {
+        let some = Part {
+            row: at,
+            rows: limit.min(end - at),
+            ..row
+        };
+        let mut sum = BufferMut::zeroed(some.rows as usize);
+        for column in of_all(device, set, some) {
+            add(&mut sum, &column?);
+        }
+        if sum.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += some.rows;
     }
-    Ok(sum.iter().all(|byte| *byte == 0))
+    Ok(true)
 }
 
-/// Rows of a column that could not be read: made of the others, if need be one by one, for different zones may lack different rows.
+/// Rows of a column that could not be read. Where its zone is lost all are made of the others. Else the zone has most of them
+/// itself, and the others stand in for those alone that it has not: there they may have something wrong where it is right.
 fn instead<D: ZonedDevice>(device: &D, set: Set, part: Part, error: DeviceError) -> Result<Buffer> {
-    if let Ok(rebuilt) = rebuilt(device, set, part, None) {
+    let is_offline = |state: &ZoneState| *state == ZoneState::Offline;
+    let is_lost = matches!(&error, DeviceError::BadState { state, .. } if is_offline(state));
+    if (is_lost || part.rows == 1)
+        && let Ok(rebuilt) = rebuilt(device, set, part, None)
+    {
         return Ok(rebuilt);
     }
-    // What was not written can be read of a zone that is full or read-only, and so of a set that looks like one.
-    let is_over = is_over(device, set, part)?;
+    let zones = device.report(set.zones())?;
+    let own = zones.get(part.column as usize);
+    if !is_lost
+        && part.rows > 1
+        && own.is_some_and(|own| is_offline(&own.state))
+        && let Ok(rebuilt) = rebuilt(device, set, part, None)
+    {
+        return Ok(rebuilt);
+    }
+    let is_over = is_over(set, &zones, part);
     if part.rows == 1 && !is_over {
         return Err(error);
     }
-    let is_past_end = |error: &DeviceError| matches!(error, DeviceError::ReadPastEnd { .. });
     let mut whole = BufferMut::zeroed(part.rows as usize);
-    for (row, to) in (part.row..).zip(whole.chunks_exact_mut(BLOCK_SIZE)) {
+    match one_by_one(device, set, part, is_over, &mut whole) {
+        Ok(()) => Ok(whole.freeze()),
+        Err(_) => Err(error),
+    }
+}
+
+/// Rows of a column that could not be read at once, from wherever each can be read: in halves, for few may be what is wrong.
+fn one_by_one<D: ZonedDevice>(
+    device: &D,
+    set: Set,
+    part: Part,
+    is_over: bool,
+    to: &mut [u8],
+) -> Result<()> {
+    let half = part.rows.div_ceil(2);
+    let (first, second) = to.split_at_mut(half as usize * BLOCK_SIZE);
+    let halves = [(part.row, half), (part.row + half, part.rows - half)];
+    for ((row, rows_of_half), to) in halves.into_iter().zip([first, second]) {
         let part = Part {
             row,
-            rows: 1,
+            rows: rows_of_half,
             ..part
         };
+        if part.rows == 0 {
+            continue;
+        }
         let own = match rows(start_rows(device, set, part.column, part)) {
-            Ok(own) => own,
-            Err(own) => match rebuilt(device, set, part, None) {
-                Ok(rebuilt) => rebuilt,
-                Err(other) if is_over && (is_past_end(&own) || is_past_end(&other)) => {
-                    continue;
-                }
-                Err(_) => return Err(error),
-            },
+            Ok(own) => {
+                to.copy_from_slice(&own);
+                continue;
+            }
+            Err(own) => own,
         };
-        to.copy_from_slice(&own);
+        if part.rows > 1 {
+            one_by_one(device, set, part, is_over, to)?;
+            continue;
+        }
+        let is_past_end = |error: &DeviceError| matches!(error, DeviceError::ReadPastEnd { .. });
+        match rebuilt(device, set, part, None) {
+            Ok(rebuilt) => to.copy_from_slice(&rebuilt),
+            // What was not written can be read of a zone that is full or read-only, and so of a set that looks like one.
+            Err(other) if is_over && (is_past_end(&own) || is_past_end(&other)) => {}
+            Err(_) => return Err(own),
+        }
     }
-    Ok(whole.freeze())
+    Ok(())
 }
 
 /// Whether nothing will be written any more to rows of a set, which it has.
-fn is_over<D: ZonedDevice>(device: &D, set: Set, part: Part) -> Result<bool> {
-    let zones = device.report(set.zones())?;
-    let looks = of_set(&set, &zones);
+fn is_over(set: Set, zones: &[ZoneInfo], part: Part) -> bool {
+    let looks = of_set(&set, zones);
     let is_inside = set.blocks(part.row + part.rows) <= looks.capacity;
-    Ok(is_inside && matches!(looks.state, ZoneState::Full | ZoneState::ReadOnly))
+    is_inside && matches!(looks.state, ZoneState::Full | ZoneState::ReadOnly)
 }
 
 fn of_all<D: ZonedDevice>(device: &D, set: Set, part: Part) -> Vec<Result<Buffer>> {

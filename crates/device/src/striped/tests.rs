@@ -22,20 +22,25 @@ fn shape(zone_count: u32) -> ImageGeometry {
     }
 }
 
-/// The zones of an image, of which one may be gone or one block be something else.
+/// The zones of an image, of which one may be gone, one block be something else and one not be read.
 #[derive(Debug)]
 struct Hurt {
     image: ImageDevice,
+    geometry: Geometry,
     offline: Mutex<Option<ZoneId>>,
     wrong: Mutex<Option<(ZoneId, u32)>>,
+    unreadable: Mutex<Option<(ZoneId, u32)>>,
 }
 
 impl Hurt {
     fn of(zone_count: u32) -> Hurt {
+        let image = ImageDevice::in_memory(&shape(zone_count), &CreateOptions::default()).unwrap();
         Hurt {
-            image: ImageDevice::in_memory(&shape(zone_count), &CreateOptions::default()).unwrap(),
+            geometry: image.geometry().clone(),
+            image,
             offline: Mutex::default(),
             wrong: Mutex::default(),
+            unreadable: Mutex::default(),
         }
     }
 
@@ -46,7 +51,7 @@ impl Hurt {
 
 impl ZonedDevice for Hurt {
     fn geometry(&self) -> &Geometry {
-        self.image.geometry()
+        &self.geometry
     }
 
     fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
@@ -71,13 +76,35 @@ impl ZonedDevice for Hurt {
             }));
         }
         let read = match &command {
-            Command::Read { zone, block, .. } => Some((*zone, *block)),
+            Command::Read {
+                zone,
+                block,
+                blocks,
+            } => Some((*zone, *block, *blocks)),
             _ => None,
         };
+        let limit = self.geometry.max_transfer_blocks;
+        if let Some((_, _, blocks)) = read
+            && blocks > limit
+        {
+            return Pending::ready(Err(DeviceError::TransferSize { blocks, limit }));
+        }
+        let unreadable = *self.unreadable.lock().unwrap();
+        if let (Some((zone, first, blocks)), Some((bad, block))) = (read, unreadable)
+            && zone == bad
+            && (first..first + blocks).contains(&block)
+        {
+            return Pending::ready(Err(DeviceError::Io {
+                zone,
+                block: first,
+                operation: "read",
+                message: "a bad sector".to_owned(),
+            }));
+        }
         let result = self.image.run(command);
         let wrong = *self.wrong.lock().unwrap();
         Pending::ready(match (result, read, wrong) {
-            (Ok(Completion::Read(data)), Some((zone, first)), Some((hurt, block)))
+            (Ok(Completion::Read(data)), Some((zone, first, _)), Some((hurt, block)))
                 if zone == hurt && (first..first + data.blocks()).contains(&block) =>
             {
                 let mut data = data.into_mut();
@@ -226,6 +253,72 @@ fn what_is_wrong_in_one_zone_is_right_without_it() {
     }
 }
 
+/// Whether rows agree can be asked of more than the device reads with one command.
+#[test]
+fn rows_are_compared_in_as_many_commands_as_it_takes() {
+    let mut hurt = Hurt::of(4 + 4 + LABEL_ZONES);
+    let usual = Hurt::of(4 + 4 + LABEL_ZONES).geometry;
+    let device = Striped::new(Arc::new(hurt), PARITY, true).unwrap();
+    for (zone, end) in [(0, 40), (2, 118)] {
+        write(&device, zone, 0, end).unwrap();
+    }
+    hurt = Arc::into_inner(device.below).unwrap();
+    hurt.geometry.max_transfer_blocks = 7;
+    assert!(usual.max_transfer_blocks > 40);
+    let device = Striped::new(Arc::new(hurt), PARITY, true).unwrap();
+    for (zone, below, end) in [(0, 0, 40), (2, 5, 118)] {
+        *device.below().wrong.lock().unwrap() = None;
+        for block in [0, 1, 3] {
+            assert!(device.rows_agree(ZoneId(zone), block, end - block).unwrap());
+        }
+        for row in [0, 1, 7, 8, 39] {
+            *device.below().wrong.lock().unwrap() = Some((ZoneId(below), row));
+            assert!(!device.rows_agree(ZoneId(zone), 0, end).unwrap());
+        }
+    }
+}
+
+/// The good blocks of a zone are read of it though it lacks one beside them: the others may have something wrong there.
+#[test]
+fn one_bad_sector_hides_no_good_block() {
+    let device = Striped::new(Arc::new(Hurt::of(4 + 4 + LABEL_ZONES)), PARITY, true).unwrap();
+    for (zone, end) in [(0, 40), (2, 118)] {
+        write(&device, zone, 0, end).unwrap();
+    }
+    for (zone, below, end) in [(0, 0..2, 40), (2, 4..8, 118)] {
+        for bad in below.clone() {
+            for wrong in below.clone().filter(|wrong| *wrong != bad) {
+                for (bad_row, wrong_row) in [(1, 2), (2, 1), (5, 17), (39, 1), (1, 39), (20, 19)] {
+                    *device.below().unreadable.lock().unwrap() = Some((ZoneId(bad), bad_row));
+                    *device.below().wrong.lock().unwrap() = Some((ZoneId(wrong), wrong_row));
+                    let read = device.read(ZoneId(zone), 1, end - 1).unwrap();
+                    let wanted = pattern(zone, 1, end - 1);
+                    let differ = read
+                        .chunks_exact(BLOCK_SIZE)
+                        .zip(wanted.chunks_exact(BLOCK_SIZE));
+                    let differ = differ.filter(|(read, wanted)| read != wanted).count();
+                    // What the zone itself has wrong, if it is asked at all.
+                    assert!(
+                        differ <= usize::from(wrong != below.end - 1),
+                        "{bad}, {wrong}"
+                    );
+                    let of_row = |row: u32| if zone == 0 { row } else { 3 * row - 2 };
+                    let columns = below.len() as u32 - 1;
+                    let own = of_row(wrong_row) + (bad - below.start);
+                    if bad - below.start < columns {
+                        check(&device, zone, own, 1);
+                        let place = (own - 1) as usize * BLOCK_SIZE..own as usize * BLOCK_SIZE;
+                        assert!(
+                            read[place.clone()] == wanted[place],
+                            "{bad}:{bad_row} hides {own}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Rows of which a crash left a part are filled up, so that what is there of them can be read without any one zone.
 #[test]
 fn what_a_crash_left_uneven_is_evened() {
@@ -282,6 +375,12 @@ fn a_zone_that_was_erased_is_made_of_the_others() {
     let device = Striped::new(below, PARITY, true).unwrap();
     let info = device.report(2..3).unwrap()[0];
     assert_eq!((info.state, info.write_pointer), (ZoneState::Full, 118));
+    // The device does not count it among those that are written to.
+    let below = device.below().report(4..8).unwrap();
+    assert!(
+        below.iter().all(|zone| !zone.state.is_active()),
+        "{below:?}"
+    );
     check(&device, 2, 0, 31);
     let reset = Command::Reset {
         zone: ZoneId(2),

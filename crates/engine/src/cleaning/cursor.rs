@@ -48,6 +48,8 @@ enum Ahead {
 /// A victim, and how far it was emptied.
 pub(crate) struct CleaningCursor {
     victim: ZoneStatus,
+    /// Only some extents of it are to be moved: if none of them is there any more, that tells nothing of the others.
+    is_part: bool,
     ahead: Ahead,
     /// What was found and is to be moved, the next one last.
     found: Vec<LiveExtent>,
@@ -93,6 +95,7 @@ impl Cleaner {
         };
         CleaningCursor {
             victim: *victim,
+            is_part: false,
             ahead,
             found: Vec::new(),
             loaded: Vec::new(),
@@ -107,6 +110,7 @@ impl Cleaner {
     ) -> CleaningCursor {
         CleaningCursor {
             victim: *victim,
+            is_part: true,
             ahead: Ahead::Nothing,
             found: live_extents(extents).collect(),
             loaded: Vec::new(),
@@ -131,15 +135,17 @@ impl Cleaner {
         if goes_on && self.look_ahead(cursor)? {
             return Ok(true);
         }
-        self.end_cursor(&cursor.victim);
+        self.end_cursor(cursor);
         Ok(false)
     }
 
-    fn end_cursor(&self, victim: &ZoneStatus) {
+    fn end_cursor(&self, cursor: &CleaningCursor) {
+        let victim = &cursor.victim;
         let (zone, valid) = (victim.zone, self.store.zones.valid(victim.zone));
         let entry = self.store.zones.entry(zone);
         let is_same = entry.is_some_and(|entry| entry.sequence == victim.entry.sequence);
-        if is_same && victim.entry.role != Role::Metadata && valid >= victim.entry.pack_units() {
+        let may_move = !cursor.is_part && victim.entry.role != Role::Metadata;
+        if is_same && may_move && valid >= victim.entry.pack_units() {
             tracing::warn!(zone = zone.0, units = valid.0, "cleaning moved nothing");
             self.note_unproductive(zone, victim.entry.sequence);
         }

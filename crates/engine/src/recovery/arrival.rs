@@ -2,12 +2,13 @@
 //! where that proves it, else by checksums.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use persimmon_device::per_zone::PerZone;
 use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::extent::Extent;
-use persimmon_format::record::{Op, mapped_anew};
+use persimmon_format::inode::SHARED;
+use persimmon_format::record::{Op, Share, mapped_anew};
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Addr, Ino, checksum};
@@ -31,6 +32,83 @@ impl Thin {
     pub(crate) fn mapped(&self) -> (Ino, u64, Extent) {
         (self.ino, self.block, self.extent.clone())
     }
+
+    /// What of it two files share from then on: where the store of shared blocks has it.
+    fn shared(&self, share: &Share) -> Option<Thin> {
+        let start = self.block.max(share.from_block);
+        let end = (self.block.saturating_add(self.extent.blocks())).min(share.source_end());
+        let length = end.checked_sub(start).filter(|length| *length > 0)?;
+        Some(Thin {
+            zone: self.zone,
+            ino: SHARED,
+            block: share.place(start)?,
+            extent: self.extent.part(start - self.block, length),
+        })
+    }
+}
+
+/// What a crash left in one zone of a stripe set alone.
+#[derive(Default)]
+struct AllThin {
+    /// By the file that has it.
+    of_file: BTreeMap<Ino, Vec<Thin>>,
+    /// The blocks in which it lies.
+    blocks: BTreeSet<Addr>,
+}
+
+impl AllThin {
+    fn add(&mut self, thin: Thin) {
+        self.of_file.entry(thin.ino).or_default().push(thin);
+    }
+
+    fn add_at(&mut self, (addr, blocks): (Addr, u32), thin: Thin) {
+        self.blocks.extend((0..blocks).map(|at| addr.offset(at)));
+        self.add(thin);
+    }
+
+    /// A record may have what is thin at another place of the file, or shared by two files: it is looked for there too.
+    fn follow(&mut self, ops: &[Op]) {
+        if self.of_file.is_empty() {
+            return;
+        }
+        let mut anew = mapped_anew(ops).peekable();
+        for op in ops {
+            match op {
+                Op::Map { ino, block, extent } => {
+                    let is_anew = |(_, _, of): &(Ino, u64, &Extent)| std::ptr::eq(*of, extent);
+                    if anew.next_if(is_anew).is_some() {
+                        continue;
+                    }
+                    let Some((addr, blocks)) = extent.place() else {
+                        continue;
+                    };
+                    if self
+                        .blocks
+                        .range(addr..addr.offset(blocks))
+                        .next()
+                        .is_some()
+                    {
+                        self.add(Thin {
+                            zone: addr.zone(),
+                            ino: ino.plain(),
+                            block: *block,
+                            extent: extent.clone(),
+                        });
+                    }
+                }
+                Op::Move { extent, .. } => {
+                    anew.next_if(|(_, _, of)| std::ptr::eq(*of, extent));
+                }
+                Op::Share(share) => {
+                    let of_source = self.of_file.get(&share.from.plain());
+                    let shared = of_source.into_iter().flatten();
+                    let shared: Vec<Thin> = shared.filter_map(|thin| thin.shared(share)).collect();
+                    shared.into_iter().for_each(|thin| self.add(thin));
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 /// What there is to judge by.
@@ -44,8 +122,8 @@ pub(crate) struct Arrival<'a> {
     next_sequence: u64,
     /// Zones whose headers were looked at, and whether they are what they must be.
     headers: RefCell<BTreeMap<ZoneId, bool>>,
-    /// What a crash left in one zone of a stripe set alone: it is there, but must not stay so.
-    thin: RefCell<Vec<Thin>>,
+    /// It is there, but must not stay so.
+    thin: RefCell<AllThin>,
 }
 
 impl<'a> Arrival<'a> {
@@ -70,7 +148,8 @@ impl<'a> Arrival<'a> {
 
     /// What hangs on one zone of its stripe set. The sets are not written to any more.
     pub(crate) fn take_thin(self, zones: &Zones) -> Vec<Thin> {
-        let thin = self.thin.into_inner();
+        let thin = self.thin.into_inner().of_file.into_values();
+        let thin: Vec<Thin> = thin.flatten().collect();
         for thin in &thin {
             zones.note_lack_of_redundancy(thin.zone);
         }
@@ -105,15 +184,17 @@ impl<'a> Arrival<'a> {
             if let Some((addr, blocks)) = extent.place()
                 && self.is_thin(addr, blocks)
             {
-                self.thin.borrow_mut().push(Thin {
+                let thin = Thin {
                     zone: addr.zone(),
                     // Whatever subvolume it is written in, the block has one place.
                     ino: ino.plain(),
                     block,
                     extent: extent.clone(),
-                });
+                };
+                self.thin.borrow_mut().add_at((addr, blocks), thin);
             }
         }
+        self.thin.borrow_mut().follow(ops);
         Ok(true)
     }
 
@@ -154,10 +235,12 @@ impl<'a> Arrival<'a> {
         Ok(is_there && (proves || self.header_arrived(addr.zone())?))
     }
 
-    /// Whether blocks that are there hang on one zone of their stripe set. A set of which one has failed is emptied anyway.
+    /// Whether blocks that are there hang on one zone of their stripe set. Where one has failed it may be that one, and it may go
+    /// altogether before the set is emptied.
     fn is_thin(&self, addr: Addr, blocks: u32) -> bool {
         let info = self.report.get(addr.zone().0 as usize);
-        info.is_some_and(|info| !info.state.is_worn_out()) && !self.media.rows_agree(addr, blocks)
+        let is_there = info.is_some_and(|info| info.state != ZoneState::Offline);
+        is_there && !self.media.rows_agree(addr, blocks)
     }
 
     /// Whether the header of a data zone is there, and of its present life: it can be lost while

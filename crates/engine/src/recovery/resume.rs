@@ -16,14 +16,23 @@ use crate::store::Store;
 /// Of the volume, what the room in a zone is at least that is worth a checkpoint: it is gone on with then, and not finished.
 const HELD_SHARE: u64 = 4096;
 
+/// What of a recovered volume is not yet as it has to be.
+pub(super) struct Unsure<'a> {
+    /// The log goes on in another zone, after a checkpoint.
+    pub(super) leave_zone: bool,
+    /// Records were left out that may name blocks.
+    pub(super) invalidated: bool,
+    /// What hangs on one zone of its stripe set.
+    pub(super) thin: &'a [Thin],
+}
+
 /// Makes a recovered volume writable, unless it is to be read-only.
 pub(super) fn go_on(
     engine: &Engine,
     report: &[ZoneInfo],
     stale: &[ZoneId],
     summary: &RecoveryReport,
-    leave_zone: bool,
-    has_invalidated: bool,
+    unsure: &Unsure<'_>,
 ) -> Result<()> {
     let store = &engine.store;
     if summary.has_lost_metadata() {
@@ -41,9 +50,19 @@ pub(super) fn go_on(
         return Ok(());
     }
     store.zones.suspect_kept_space(&store.media);
-    let held = resume_writing(store, report, stale, summary.new_epoch, has_invalidated)?;
+    let (new_epoch, invalidated) = (summary.new_epoch, unsure.invalidated);
+    let mut held = resume_writing(store, report, stale, new_epoch, invalidated)?;
     let mut finished = engine.data.find_truncations();
-    let is_needed = finished.is_err() || leave_zone || store.zones.log_is_failing();
+    let is_needed = finished.is_err() || unsure.leave_zone || store.zones.log_is_failing();
+    if finished.is_ok() && !unsure.thin.is_empty() {
+        // Before a checkpoint has it, and so before those zones take writes.
+        store.zones.leave(&store.media, |zone| held.contains(&zone));
+        held.clear();
+        write_anew(engine, unsure.thin, is_needed)?;
+        if store.is_read_only() {
+            return Ok(());
+        }
+    }
     if finished.is_ok() && (is_needed || !held.is_empty()) {
         // The lock keeps other threads from packing into held zones.
         let _packing = engine.placement.hold_packing();
@@ -67,28 +86,50 @@ pub(super) fn go_on(
     }
 }
 
-/// Writes anew what a crash left in one zone of a stripe set alone, before anybody builds upon it. Where that fails the set is emptied
-/// later.
-pub(super) fn write_anew(engine: &Engine, thin: &[Thin]) {
+/// Writes anew what a crash left in one zone of a stripe set alone, before anybody builds upon it: until it is durable elsewhere nothing
+/// that is durable says that it was, so that the next mount finds it again. A checkpoint that `follows` makes it so.
+///
+/// Where there is no room for it the volume has to be writable all the same, for room to be made: the set is emptied as soon as may be.
+/// Where it fails otherwise the volume is read-only, or a zone has failed and recovery starts over.
+fn write_anew(engine: &Engine, thin: &[Thin], follows: bool) -> Result<()> {
     let store = &engine.store;
-    if store.is_read_only() || store.options.read_only {
-        return;
-    }
     let zones: BTreeSet<ZoneId> = thin.iter().map(|thin| thin.zone).collect();
-    for zone in zones {
+    let rewrite = |zone: ZoneId| {
         let of_zone = thin.iter().filter(|thin| thin.zone == zone);
         let status = store.zones.status_from(zone.0 as usize, 1);
-        let Some(status) = status.first() else {
-            continue;
-        };
-        // Until it is durable where it is now, a mount may find it where it was.
-        let rewritten = engine.reclaimer.rewrite(status, of_zone.map(Thin::mapped));
-        if let Err(error) = rewritten.and_then(|()| engine.data.sync_metadata()) {
+        let status = status.first();
+        status.map_or(Ok(()), |status| {
+            engine.reclaimer.rewrite(status, of_zone.map(Thin::mapped))
+        })
+    };
+    let if_there_is_room = |done: Result<()>| match done {
+        Err(error) if error.passes() => {
             tracing::warn!(
-                zone = zone.0, %error,
+                %error,
                 "what a crash left in one zone of a stripe set alone is not written anew yet"
             );
+            Ok(())
         }
+        done => done,
+    };
+    let mut done = if_there_is_room(zones.into_iter().try_for_each(rewrite));
+    if done.is_ok() && !follows {
+        // The log has to say so: else a mount that lacks a zone would look for what was in it, and end the history there.
+        let durable = engine.data.sync_metadata();
+        let told = durable.and_then(|()| store.log.tell_durable(&store.media, &store.zones));
+        done = if_there_is_room(told);
+    }
+    match done {
+        Err(Error::Device(error)) if !store.is_read_only() => Err(error.into()),
+        Err(error) => {
+            tracing::error!(
+                %error,
+                "what a crash left in one zone of a stripe set alone cannot be written anew: read-only"
+            );
+            store.make_read_only();
+            Ok(())
+        }
+        Ok(()) => Ok(()),
     }
 }
 

@@ -43,6 +43,12 @@ impl Zones {
         table.writer_is_back(stream);
         invariant_holds!(
             self.alarm,
+            goes_on || !writer.is_full() || !writer.is_under_way(),
+            "zone {} is full, and something is on its way to it",
+            writer.zone
+        );
+        invariant_holds!(
+            self.alarm,
             writer.write_pointer <= writer.capacity,
             "zone {} of {} blocks is written up to {}",
             writer.zone,

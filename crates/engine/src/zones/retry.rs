@@ -99,6 +99,11 @@ impl Zones {
     /// Gives a writer back, and leaves its zone if a write to it is known to have failed.
     pub(crate) fn check_in(&self, media: &Media, mut writer: ZoneWriter) {
         writer.is_ending |= writer.has_failed_writes();
+        if writer.is_full() {
+            // A zone that nobody writes to has nothing under way, even where a summary filled it: whoever compares what its stripe set
+            // holds would take that for missing, and nobody looks at its writer again.
+            let _ = writer.complete();
+        }
         if writer.is_ending {
             // What is under way came before, or is behind the failed write and fails too: those
             // whose it is find out by themselves.

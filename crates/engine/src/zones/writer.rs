@@ -319,6 +319,11 @@ impl ZoneWriter {
             .sum()
     }
 
+    /// Whether writes may be under way that somebody waits for.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.queue.iter().any(|(writes, _)| writes.is_under_way())
+    }
+
     /// Whether a write to the zone is known to have failed, whoever sent it; does not wait.
     pub(crate) fn has_failed_writes(&self) -> bool {
         self.queue.iter().any(|(writes, _)| writes.has_failed())

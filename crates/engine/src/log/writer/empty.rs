@@ -13,7 +13,7 @@ impl Log {
     /// Tells the log on the device how far it is durable, by an empty block. From then on damage
     /// to what was acknowledged cannot pass for writes that a crash cut off.
     pub(crate) fn tell_durable(&self, media: &Media, zones: &Zones) -> Result<()> {
-        let inner = self.wait_for_leader()?;
+        let mut inner = self.wait_for_leader()?;
         invariant!(
             self.alarm,
             inner.durable <= inner.sent,
@@ -24,6 +24,8 @@ impl Log {
         if inner.durable_on_device >= inner.durable {
             return Ok(());
         }
+        // A recovery may have begun with less than it found.
+        inner.state.durable = inner.durable;
         self.write_empty_block(inner, media, zones)
     }
 
