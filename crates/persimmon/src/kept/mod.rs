@@ -310,7 +310,7 @@ impl Keeper {
         let mut state = kept.lock();
         if state.is_continued(appends, offset)
             && !self.is_closing()
-            && let Some(written) = state.append(vfs, handle, data)
+            && let Some(written) = state.append(vfs, (kept.ino, handle), data)
         {
             return Ok(written);
         }

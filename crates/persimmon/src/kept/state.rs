@@ -7,7 +7,7 @@
 use std::io;
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::{Promised, Standing};
+use persimmon_engine::{Admitted, Promised, Standing};
 use persimmon_sync::{Arc, Mutex, MutexGuard};
 use persimmon_vfs::{
     Error as VfsError, FILE_SIZE_MAX, Handle, Ino, Result as VfsResult, Vfs, WriteFlags, Written,
@@ -55,6 +55,8 @@ struct Pending {
     handle: Handle,
     /// Its room on the volume, given back once the volume has the bytes.
     room: Promised,
+    /// And of the quota of the file's owners, where that is limited.
+    _admitted: Option<Admitted>,
     /// The volume did not take it: nothing more is answered before it does.
     has_failed: bool,
 }
@@ -106,7 +108,12 @@ impl State {
     }
 
     /// Appends to the tail alone. `None` if that cannot be: the volume is to have what is pending, and then the data.
-    pub(super) fn append(&mut self, vfs: &Vfs, handle: Handle, data: &[u8]) -> Option<Written> {
+    pub(super) fn append(
+        &mut self,
+        vfs: &Vfs,
+        (ino, handle): (Ino, Handle),
+        data: &[u8],
+    ) -> Option<Written> {
         if self.pending.is_some() {
             let goes_on = !vfs.is_read_only();
             return goes_on.then(|| self.go_on(handle, data)).flatten();
@@ -117,6 +124,9 @@ impl State {
         if !can_wait(end, 0, data) || self.is_behind || vfs.is_read_only() {
             return None;
         }
+        // Near the end of a quota each write is asked by itself.
+        let all = (end, PENDING_MAX as u64);
+        let admitted = vfs.admit_later(ino, handle, all).ok()?;
         self.pending = Some(Pending {
             from: end,
             since: tail.end(),
@@ -124,6 +134,7 @@ impl State {
             handle,
             // What is answered here must find its space later.
             room: vfs.volume().promise(PENDING_BLOCKS)?,
+            _admitted: admitted,
             has_failed: false,
         });
         let written = self.go_on(handle, data)?;

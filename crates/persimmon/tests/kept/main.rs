@@ -8,6 +8,7 @@
 )]
 
 mod history;
+mod limits;
 mod pending;
 mod room;
 
