@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use persimmon_sync::{Mutex, MutexGuard};
@@ -41,6 +42,8 @@ const DIRECTORY_VARIABLE: &str = "PERSIMMON_KEPT_DIR";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Counters of open files: a file whose counter is 0 is not among them, and who reads it looks no further.
 const COUNTERS: usize = 64;
+/// Between two tries to give the device the tail of a file that is closed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a tail belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,8 +185,10 @@ impl Keeper {
     /// For each of them that is closed. What was flushed is in the hands of the device then; where it cannot be, its tail stays.
     pub(crate) fn close(&self, vfs: &Vfs, kept: &Kept) {
         if let Err(error) = self.without_tail(vfs, kept) {
-            kept.lock().keep_pending();
-            tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the volume is opened again");
+            let mut state = kept.lock();
+            state.keep_pending();
+            state.tried = Some(Instant::now());
+            tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the device takes it");
         }
         let mut files = self.files.lock();
         let handles = files.get(&kept.ino).map_or(0, |opened| opened.handles);
@@ -194,9 +199,10 @@ impl Keeper {
         self.forget_if_over(&mut files, kept);
     }
 
-    /// Forgets a file that nobody has open and the volume has all of. Others stay: who looks at them is to see all.
+    /// Forgets a file that nobody has open and that has no tail. Others stay: who looks at them is to see all, and who changes them removes
+    /// the tail first.
     fn forget_if_over(&self, files: &mut HashMap<Ino, Opened>, kept: &Kept) {
-        if is_closed(files, kept) && !kept.lock().has_pending() {
+        if is_closed(files, kept) && kept.lock().tail.is_none() {
             files.remove(&kept.ino);
             self.counter(kept.ino).fetch_sub(1, Ordering::Release);
         }
@@ -246,16 +252,23 @@ impl Keeper {
     }
 
     fn filled_in(&self, vfs: &Vfs, kept: &Kept) -> VfsResult<()> {
-        let had_pending = {
+        let is_due = {
             let mut state = kept.lock();
             let had_pending = state.has_pending();
             state.fill_in(vfs, kept.ino)?;
-            had_pending
+            let is_over = |tried: Instant| tried.elapsed() >= RETRY_INTERVAL;
+            had_pending || state.tried.is_some_and(is_over)
         };
-        // It could not be when the file was closed.
-        if had_pending && is_closed(&self.files.lock(), kept) {
-            drop(self.without_tail(vfs, kept)?);
-            self.forget_if_over(&mut self.files.lock(), kept);
+        // The device could not have it when the file was closed.
+        if is_due && is_closed(&self.files.lock(), kept) {
+            match self.without_tail(vfs, kept).map(drop) {
+                Ok(()) => self.forget_if_over(&mut self.files.lock(), kept),
+                // The volume has all of it: who looks at the file sees that.
+                Err(error) => {
+                    kept.lock().tried = Some(Instant::now());
+                    tracing::debug!(ino = kept.ino.0, %error, "what was flushed stays in memory");
+                }
+            }
         }
         Ok(())
     }

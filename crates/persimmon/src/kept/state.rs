@@ -5,6 +5,7 @@
 //! of a few bytes costs in the volume is mostly the same as of many. Whoever looks at the file has the volume take the rest first.
 
 use std::io;
+use std::time::Instant;
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::{Admitted, Promised, Standing};
@@ -41,6 +42,8 @@ pub(super) struct State {
     /// Where the file ended when the device last had all of it.
     handed_over: Option<u64>,
     pub(super) retry_after: u32,
+    /// When the device did not take what it holds, of a file that was closed.
+    pub(super) tried: Option<Instant>,
     pending: Option<Pending>,
 }
 
@@ -223,8 +226,7 @@ impl State {
             return Ok(());
         };
         if let Err(error) = pending.write(vfs, ino, tail)
-            // Nobody can look any more at a file that is deleted and closed.
-            && !matches!(vfs.getattr(ino), Err(VfsError::Stale))
+            && !is_gone(vfs, ino)
         {
             pending.has_failed = true;
             return Err(error);
@@ -270,8 +272,11 @@ impl State {
     /// Removes the tail, once the device has what it holds.
     pub(super) fn remove_tail(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
         self.fill_in(vfs, ino)?;
-        if self.holds() {
-            vfs.flush_through(ino, Handle::NONE)?;
+        if self.holds()
+            && let Err(error) = vfs.flush_through(ino, Handle::NONE)
+            && !is_gone(vfs, ino)
+        {
+            return Err(error);
         }
         self.let_go();
         Ok(())
@@ -284,8 +289,14 @@ impl State {
         self.end = None;
         self.is_behind = false;
         self.handed_over = None;
+        self.tried = None;
         self.pending = None;
     }
+}
+
+/// Whether a file is deleted and closed: nobody can look at it any more.
+fn is_gone(vfs: &Vfs, ino: Ino) -> bool {
+    matches!(vfs.getattr(ino), Err(VfsError::Stale))
 }
 
 /// Whether data for the end of a file may wait with what is pending.

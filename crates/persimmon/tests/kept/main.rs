@@ -9,6 +9,7 @@
 
 mod history;
 mod limits;
+mod not_taken;
 mod pending;
 mod room;
 
