@@ -85,7 +85,7 @@ fn what_was_flushed_is_brought_into_a_file_that_got_flags() {
 /// What was answered did not count before the volume had it: 64 KiB passed each limit.
 #[test]
 fn what_only_a_tail_has_counts() {
-    const HARD: u64 = 64 << 10;
+    const HARD: u64 = 32 << 10;
     let image = Image::sized(64 << 20);
     let (fs, log) = limited(&image, HARD);
     let mut answered = b"flushed ".to_vec();

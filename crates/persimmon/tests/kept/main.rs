@@ -11,6 +11,7 @@ mod history;
 mod limits;
 mod not_taken;
 mod pending;
+mod races;
 mod room;
 
 use std::fs;
