@@ -92,7 +92,7 @@ fn what_the_system_says_is_told_by_its_number() {
     // Root may open everything.
     let image = dir.path().join("image");
     Filesystem::create(&image, &create).unwrap();
-    std::fs::set_permissions(&image, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&image, std::fs::Permissions::from_mode(0o000)).unwrap();
     if std::fs::File::open(&image).is_err() {
         assert_eq!(
             errno(Filesystem::open(&image, &options).map(drop)),
