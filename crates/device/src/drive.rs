@@ -417,6 +417,7 @@ fn no_part(path: &Path) -> crate::DeviceError {
     crate::DeviceError::Open {
         path: path.display().to_string(),
         message: "names two devices where one is meant".to_owned(),
+        os_error: None,
     }
 }
 

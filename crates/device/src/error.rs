@@ -136,6 +136,8 @@ pub enum DeviceError {
         path: String,
         /// What is wrong and what to do.
         message: String,
+        /// Number of the system's error, if one is the reason.
+        os_error: Option<i32>,
     },
     /// Devices are not the two of a volume.
     #[error(transparent)]

@@ -91,6 +91,7 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
             return Err(DeviceError::Open {
                 path: "the two parts of the device".to_owned(),
                 message: "their zones do not fit together".to_owned(),
+                os_error: None,
             });
         };
         let geometry = Geometry {

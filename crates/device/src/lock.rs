@@ -362,13 +362,19 @@ pub(crate) fn explain(path: &Path, error: &io::Error) -> DeviceError {
         }
         _ => error.to_string(),
     };
-    open_error(path, &remedy)
+    open_error_of(path, &remedy, error.raw_os_error())
 }
 
 pub(crate) fn open_error(path: &Path, message: &str) -> DeviceError {
+    open_error_of(path, message, None)
+}
+
+/// The same where the system has said something, too.
+pub(crate) fn open_error_of(path: &Path, message: &str, os_error: Option<i32>) -> DeviceError {
     DeviceError::Open {
         path: path.display().to_string(),
         message: message.to_owned(),
+        os_error,
     }
 }
 
@@ -377,6 +383,18 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[test]
+    fn what_the_system_said_is_told_by_its_number() {
+        for number in [libc::EACCES, libc::ENOENT, libc::EISDIR] {
+            let error = explain(Path::new("image"), &io::Error::from_raw_os_error(number));
+            let told = match error {
+                DeviceError::Open { os_error, .. } => os_error,
+                other => panic!("{other}"),
+            };
+            assert_eq!(told, Some(number));
+        }
+    }
 
     /// A process that was killed had the only lock: another one could open, and repair, the device before the next one did.
     #[test]

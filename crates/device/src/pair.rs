@@ -195,6 +195,7 @@ pub(crate) fn names_or_error(uri: &Path) -> Result<(PathBuf, PathBuf)> {
     names(uri).ok_or_else(|| DeviceError::Open {
         path: uri.display().to_string(),
         message: "two devices are named pair:METADATA_DEVICE+DATA_DEVICE".to_owned(),
+        os_error: None,
     })
 }
 
@@ -500,6 +501,7 @@ fn usable(drive: &Drive) -> Result<DeviceZones> {
         _ => Err(DeviceError::Open {
             path: drive.path().display().to_string(),
             message: "has too few zones for a kind of a volume".to_owned(),
+            os_error: None,
         }),
     }
 }

@@ -170,11 +170,7 @@ fn of_device(error: &DeviceError) -> i32 {
         DeviceError::ReadOnly => libc::EROFS,
         DeviceError::Pair(_) => libc::EINVAL,
         DeviceError::Gone => libc::ENODEV,
-        // Of one that is not there, or that this user may not look at, the system says more than the device does.
-        DeviceError::Open { path, .. } => match std::fs::metadata(path) {
-            Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
-            Ok(_) => libc::EIO,
-        },
+        DeviceError::Open { os_error, .. } => os_error.unwrap_or(libc::EIO),
         _ => libc::EIO,
     }
 }

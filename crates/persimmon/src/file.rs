@@ -123,7 +123,11 @@ impl File {
         let vfs = mounted.vfs();
         // Whose content it is that goes is known once it is open.
         let mut options = *options;
-        let empties = options.flags.truncate && mounted.keeper().is_used();
+        let unused = options
+            .flags
+            .truncate
+            .then(|| mounted.keeper().while_unused());
+        let empties = matches!(unused, Some(None));
         options.flags.truncate &= !empties;
         let options = &options;
         let (ino, handle) = if options.create {
@@ -131,6 +135,7 @@ impl File {
         } else {
             open_found(vfs, path, options)?
         };
+        drop(unused);
         // What outlives the process, or the power, with each write needs no tail.
         let flags = &options.flags;
         let keeps = options.keep_flushed && flags.write && !(flags.sync || flags.write_through);

@@ -1,12 +1,12 @@
 //! Operations by path.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use persimmon_engine::RecoveryReport;
 use persimmon_vfs::{
-    Attr, Caller, FileKind, Handle, Ino, RenameMode, SetAttr, StatFs, Vfs, XattrMode,
+    Attr, Caller, FileKind, Handle, Ino, ROOT, RenameMode, SetAttr, StatFs, Vfs, XattrMode,
 };
 
 use crate::kept::Keeper;
@@ -190,25 +190,48 @@ impl Filesystem {
     /// Makes a directory and those above it that are missing.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        if let Ok(attr) = self.metadata(path)
-            && attr.kind() == FileKind::Directory
-        {
-            return Ok(());
+        if path.as_os_str().is_empty() {
+            return self.create_dir(path);
         }
-        if let Some(above) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            self.create_dir_all(above)?;
-        }
-        match self.create_dir(path) {
-            // Another was faster.
-            Err(error)
-                if matches!(error.filesystem(), Some(persimmon_vfs::Error::Exists))
-                    && self
-                        .metadata(path)
-                        .is_ok_and(|attr| attr.kind() == FileKind::Directory) =>
-            {
-                Ok(())
+        let vfs = self.vfs();
+        let mut at = ROOT;
+        // From the top on down: a path may have thousands of components.
+        let mut dir = PathBuf::new();
+        for component in path.components() {
+            dir.push(component);
+            if let Component::Normal(_) | Component::ParentDir = component {
+                let below = self.directory_in(vfs, at, &dir, component.as_os_str().as_bytes());
+                at = below.map_err(Error::at(&dir))?;
             }
-            other => other,
+        }
+        Ok(())
+    }
+
+    /// The directory of a name in `above`, which is made if there is none. The name is the last one of `path`.
+    fn directory_in(
+        &self,
+        vfs: &Vfs,
+        above: Ino,
+        path: &Path,
+        name: &[u8],
+    ) -> persimmon_vfs::Result<Ino> {
+        let found = match vfs.lookup(above, name) {
+            Err(persimmon_vfs::Error::NotFound) => {
+                match vfs.mkdir(self.caller(), above, name, 0o777) {
+                    // Another was faster.
+                    Err(persimmon_vfs::Error::Exists) => vfs.lookup(above, name)?,
+                    made => made?,
+                }
+            }
+            found => found?,
+        };
+        let found = match found.kind() {
+            FileKind::Symlink => resolve(vfs, path, Last::Follow).ok(),
+            _ => Some(found),
+        };
+        match found {
+            Some(found) if found.kind() == FileKind::Directory => Ok(found.ino),
+            _ => Err(persimmon_vfs::Error::Exists),
         }
     }
 

@@ -179,5 +179,6 @@ pub(crate) fn refused(path: &Path, message: &str) -> Error {
     Error::Device(DeviceError::Open {
         path: path.display().to_string(),
         message: message.to_owned(),
+        os_error: None,
     })
 }

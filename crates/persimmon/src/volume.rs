@@ -378,10 +378,11 @@ impl Opened {
     fn start_freeing(self, clock: Arc<dyn Clock>, mut orphans: Vec<Ino>) -> Result<Filesystem> {
         let commit = Arc::new(CommitInterval::new(self.options.commit_interval));
         let place = Place::of(self.volume.identity().uuid, self.device);
+        let now = clock.now();
         let vfs = Arc::new(Vfs::new(self.volume, clock, self.options.vfs));
         let mut keeper = Keeper::new(None, 0);
         if let Some(place) = place.filter(|_| !vfs.is_read_only()) {
-            let waiting = replay(&vfs, &place, &self.recovery, &mut orphans)?;
+            let waiting = replay(&vfs, &place, (&self.recovery, now), &mut orphans)?;
             if waiting.is_empty() {
                 let opening = draw_opening();
                 vfs.volume().begin_opening(opening);

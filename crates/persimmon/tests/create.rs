@@ -6,10 +6,12 @@
     reason = "a test from top to bottom"
 )]
 
-use std::os::unix::fs::PermissionsExt;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use persimmon::{Create, Filesystem, FormatOptionsError, VolumeError};
+use persimmon::{Create, Filesystem, FormatOptionsError, Options, VolumeError};
 
 fn refused(path: &Path, create: &Create) -> FormatOptionsError {
     let error = Filesystem::create(path, create).unwrap_err();
@@ -69,6 +71,34 @@ fn arguments_are_checked_before_anything_is_made() {
         refused(&path, &forced);
     }
     assert!(std::fs::read(&path).unwrap() == before);
+}
+
+/// The number was guessed by a look at the path afterwards: of an image that may not be opened, in a folder that may be looked at, it was
+/// that of a broken device.
+#[test]
+fn what_the_system_says_is_told_by_its_number() {
+    let dir = tempfile::tempdir().unwrap();
+    // A name that is no UTF-8.
+    let looped = dir.path().join(OsStr::from_bytes(b"\xff"));
+    symlink(&looped, &looped).unwrap();
+    let below = dir.path().join("missing/volume.img");
+    let (create, options) = (Create::sized(64 << 20), Options::default());
+    let errno = |result: persimmon::Result<()>| result.unwrap_err().errno();
+    assert_eq!(errno(Filesystem::create(&below, &create)), libc::ENOENT);
+    assert_eq!(errno(Filesystem::create(&looped, &create)), libc::ELOOP);
+    for (path, number) in [(&below, libc::ENOENT), (&looped, libc::ELOOP)] {
+        assert_eq!(errno(Filesystem::open(path, &options).map(drop)), number);
+    }
+    // Root may open everything.
+    let image = dir.path().join("image");
+    Filesystem::create(&image, &create).unwrap();
+    std::fs::set_permissions(&image, std::fs::Permissions::from_mode(0o000)).unwrap();
+    if std::fs::File::open(&image).is_err() {
+        assert_eq!(
+            errno(Filesystem::open(&image, &options).map(drop)),
+            libc::EACCES
+        );
+    }
 }
 
 #[test]

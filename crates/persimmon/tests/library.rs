@@ -200,6 +200,35 @@ fn paths_follow_links_and_say_what_is_wrong() {
     fs.close().unwrap();
 }
 
+/// Each level took a call of its own: a long path overflowed the stack.
+#[test]
+fn many_levels_of_directories_are_made_on_a_small_stack() {
+    let image = Image::new();
+    let fs = image.open();
+    let path = "/d".repeat(3000);
+    let make = std::thread::Builder::new().stack_size(128 << 10);
+    let (clone, deep) = (fs.clone(), path.clone());
+    make.spawn(move || clone.create_dir_all(deep).unwrap())
+        .unwrap()
+        .join()
+        .unwrap();
+    assert_eq!(fs.metadata(&path).unwrap().nlink, 2);
+    // What is there already, links and dots are followed.
+    fs.symlink("/d/d", "/link").unwrap();
+    fs.create_dir_all("link/./new/../other/").unwrap();
+    fs.create_dir_all("/d/d/other").unwrap();
+    fs.create_dir_all("/").unwrap();
+    assert!(fs.exists("/d/d/new"));
+    fs.write("/file", b"").unwrap();
+    fs.symlink("/nowhere", "/loose").unwrap();
+    for taken in ["/file", "/file/below", "/loose/below"] {
+        let error = fails(fs.create_dir_all(taken));
+        assert!(matches!(error, VfsError::Exists), "{taken}: {error}");
+    }
+    fs.create_dir_all("").unwrap_err();
+    fs.close().unwrap();
+}
+
 #[test]
 fn names_move_and_go() {
     let image = Image::new();

@@ -88,7 +88,8 @@ impl Vfs {
         self.put(ino, handle, offset, data, (flags, None))
     }
 
-    /// Writes at `offset`, whatever the handle says, data whose blocks the volume has promised: it finds room.
+    /// Writes at `offset`, whatever the handle says, data whose blocks the volume has promised: it finds room. Limits were asked
+    /// before ([`Vfs::admit_later`]).
     pub fn write_promised(
         &self,
         ino: Ino,

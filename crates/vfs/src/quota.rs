@@ -5,14 +5,14 @@
 
 use std::ops::ControlFlow;
 
-use persimmon_engine::{Admission, Intent, Quotas, Transaction};
+use persimmon_engine::{Admission, Admitted, Intent, Quotas, Transaction};
 use persimmon_format::inode::Inode;
 use persimmon_format::quota::{Limit, Owner, OwnerKind};
 use persimmon_format::{BLOCK_SIZE, Key, KeyKind, SubvolumeId};
 
 use crate::handles::Open;
 use crate::named::Target;
-use crate::{Author, Caller, Error, Ino, Result, SNAPSHOTS, StatFs, Timestamp, Vfs};
+use crate::{Author, Caller, Error, Handle, Ino, Result, SNAPSHOTS, StatFs, Timestamp, Vfs};
 
 /// Entries of a directory that are looked at in one hold of the metadata lock, and inodes that one record gives a project.
 const ENTRIES_AT_ONCE: usize = 64;
@@ -65,6 +65,21 @@ impl Vfs {
             return Err(Error::QuotaExceeded(None));
         }
         Ok(admission)
+    }
+
+    /// The same of what is answered now and written later, by [`Vfs::write_promised`]: to be kept until then. `None` where nothing is counted.
+    ///
+    /// # Errors
+    /// `EDQUOT`: not all of it may be written.
+    pub fn admit_later(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        (offset, len): (u64, u64),
+    ) -> Result<Option<Admitted>> {
+        let open = self.opened_to_write(ino, handle)?;
+        let admission = self.admit_whole(ino, open.as_deref(), (offset, len))?;
+        Ok(admission.admitted.map(Admitted::for_later))
     }
 
     /// Refuses an inode, which may be new, with owners who may not take so much more. For a transaction that puts it.

@@ -14,7 +14,7 @@ use super::find::stale_copies;
 use super::host::{Host, HostFile, is_full};
 use super::open::{How, length_of};
 use super::table::{TABLE_CHUNK_BYTES, Table};
-use crate::lock::{check_unused, explain, lock_new, open_error, open_locked};
+use crate::lock::{check_unused, explain, lock_new, open_error, open_error_of, open_locked};
 use crate::options::CreateOptions;
 use crate::{DeviceError, Result, probe, traces};
 
@@ -176,7 +176,8 @@ fn directory_of(path: &Path) -> &Path {
 }
 
 fn no_directory(path: &Path) -> DeviceError {
-    open_error(path, "the directory does not exist; make it first")
+    let missing = Some(libc::ENOENT);
+    open_error_of(path, "the directory does not exist; make it first", missing)
 }
 
 /// A file or device that is this process's and may become an image: nothing is lost by it, or that is

@@ -28,6 +28,7 @@ impl Numbering {
             return Err(DeviceError::Open {
                 path: "the two devices".to_owned(),
                 message: "they have too many zones together".to_owned(),
+                os_error: None,
             });
         };
         Ok(Numbering {

@@ -82,6 +82,7 @@ impl<D: ZonedDevice + 'static> Striped<D> {
             return Err(DeviceError::Open {
                 path: "the device".to_owned(),
                 message: "has too few zones for a stripe set".to_owned(),
+                os_error: None,
             });
         }
         let striped = Striped {

@@ -26,6 +26,23 @@ struct Promises {
     staged: u64,
     /// About to be, by who was admitted.
     admitted: u64,
+    /// Answered, and staged at some time: nobody waits for that.
+    answered: u64,
+}
+
+impl Promises {
+    fn sectors(self) -> u64 {
+        self.staged
+            .saturating_add(self.admitted)
+            .saturating_add(self.answered)
+    }
+
+    fn of(&mut self, is_answered: bool) -> &mut u64 {
+        match is_answered {
+            true => &mut self.answered,
+            false => &mut self.admitted,
+        }
+    }
 }
 
 /// See the module.
@@ -42,18 +59,31 @@ pub struct Admitted {
     space: Arc<Space>,
     owners: Owners,
     sectors: u64,
+    is_answered: bool,
+}
+
+impl Admitted {
+    /// Of what is answered before it is staged, which may take as long as it likes: it counts, and nobody waits for it.
+    #[must_use]
+    pub fn for_later(mut self) -> Admitted {
+        if !self.is_answered {
+            let ledger = &self.space.quota;
+            ledger.change(self.owners, |promises| {
+                promises.answered += self.sectors;
+                ledger.less(promises.of(false), self.sectors);
+            });
+            ledger.given_back.notify_all();
+            self.is_answered = true;
+        }
+        self
+    }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
         let ledger = &self.space.quota;
         ledger.change(self.owners, |promises| {
-            invariant_sub!(
-                ledger.alarm,
-                promises.admitted,
-                self.sectors,
-                "sectors admitted for an owner"
-            );
+            ledger.less(promises.of(self.is_answered), self.sectors);
         });
         ledger.given_back.notify_all();
     }
@@ -83,10 +113,19 @@ impl QuotaLedger {
         for owner in owners.iter() {
             let promises = all.entry(owner).or_default();
             change(promises);
-            if promises.staged == 0 && promises.admitted == 0 {
+            if promises.sectors() == 0 {
                 all.remove(&owner);
             }
         }
+    }
+
+    fn less(&self, admitted: &mut u64, sectors: u64) {
+        invariant_sub!(
+            self.alarm,
+            *admitted,
+            sectors,
+            "sectors admitted for an owner"
+        );
     }
 
     /// The staged blocks of a file were `before`, and are `now`.
@@ -105,8 +144,7 @@ impl QuotaLedger {
     /// Sectors that are promised to an owner.
     pub(crate) fn promised(&self, owner: Owner) -> u64 {
         let all = self.promises.lock();
-        let promises = all.get(&owner).copied().unwrap_or_default();
-        promises.staged.saturating_add(promises.admitted)
+        all.get(&owner).map_or(0, |promises| promises.sectors())
     }
 
     /// Whether anything of one of these is staged.
@@ -140,8 +178,7 @@ impl Space {
         // From the look at what is promised until it is promised: of several at a time none gets what another has.
         let mut all = self.quota.promises.lock();
         for owner in owners.iter() {
-            let promises = all.get(&owner).copied().unwrap_or_default();
-            let promised = promises.staged.saturating_add(promises.admitted);
+            let promised = all.get(&owner).map_or(0, |promises| promises.sectors());
             if let Some(refused) = refuse(owner, promised)? {
                 return Ok(Err(refused));
             }
@@ -154,6 +191,7 @@ impl Space {
             space: Arc::clone(self),
             owners,
             sectors,
+            is_answered: false,
         }))
     }
 }

@@ -21,9 +21,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use persimmon_sync::{Mutex, MutexGuard};
+use persimmon_sync::{CachePadded, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 use persimmon_device::DeviceIdentity;
 use persimmon_engine::RecoveryReport;
@@ -39,8 +40,10 @@ const DIRECTORY: &str = "/dev/shm";
 const DIRECTORY_VARIABLE: &str = "PERSIMMON_KEPT_DIR";
 /// The kernel's number of this boot, which a tail does not outlive.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Counters of open files: a file whose counter is 0 is not among them, and who reads it looks no further.
-const COUNTERS: usize = 64;
+/// Groups of files, by their numbers.
+const GROUPS: usize = 64;
+/// Between two tries to give the device the tail of a file that is closed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a tail belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,11 +131,31 @@ pub(crate) struct Keeper {
     opening: u32,
     /// Some file has had one.
     is_used: AtomicBool,
+    /// Held shared by who empties a file in a way that is right as long as none has had one, and alone when the first gets one.
+    first: RwLock<()>,
     /// The volume is being closed: nothing goes to tails any more.
     is_closing: AtomicBool,
-    /// Files whose numbers end alike.
-    counters: [AtomicUsize; COUNTERS],
+    groups: [CachePadded<Group>; GROUPS],
     files: Mutex<HashMap<Ino, Opened>>,
+}
+
+/// Files whose numbers end alike.
+struct Group {
+    /// Those with tails among them. Where there is none, who looks at a file looks no further.
+    count: AtomicUsize,
+    /// Held shared over every change of a file but by appending through its tail, and alone when a file becomes one with a tail or ceases to
+    /// be one. A change that found none is over before there is one: it went on beside the tail once, and what was appended to that took
+    /// its place.
+    changes: RwLock<()>,
+}
+
+impl Group {
+    const fn new() -> Group {
+        Group {
+            count: AtomicUsize::new(0),
+            changes: RwLock::new(()),
+        }
+    }
 }
 
 /// A file with a tail, and how many handles were opened to have one.
@@ -147,8 +170,9 @@ impl Keeper {
             place,
             opening,
             is_used: AtomicBool::new(false),
+            first: RwLock::new(()),
             is_closing: AtomicBool::new(false),
-            counters: [const { AtomicUsize::new(0) }; COUNTERS],
+            groups: [const { CachePadded::new(Group::new()) }; GROUPS],
             files: Mutex::default(),
         }
     }
@@ -157,19 +181,28 @@ impl Keeper {
         self.is_used.load(Ordering::Acquire)
     }
 
-    fn counter(&self, ino: Ino) -> &AtomicUsize {
-        let [first, ..] = &self.counters;
-        self.counters
-            .get(ino.0 as usize % COUNTERS)
-            .unwrap_or(first)
+    /// Keeps files from having tails, as long as none has had one.
+    pub(crate) fn while_unused(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let unused = self.first.read();
+        (!self.is_used()).then_some(unused)
+    }
+
+    fn group(&self, ino: Ino) -> &Group {
+        let [first, ..] = &self.groups;
+        self.groups.get(ino.0 as usize % GROUPS).unwrap_or(first)
     }
 
     /// For a handle that is opened to have a tail.
     pub(crate) fn open(&self, vfs: &Vfs, ino: Ino) -> Arc<Kept> {
+        if !self.is_used() {
+            let _first = self.first.write();
+            self.is_used.store(true, Ordering::Release);
+        }
+        let group = self.group(ino);
+        let _unchanged = group.changes.write();
         let mut files = self.files.lock();
-        self.is_used.store(true, Ordering::Release);
         let opened = files.entry(ino).or_insert_with(|| {
-            self.counter(ino).fetch_add(1, Ordering::Release);
+            group.count.fetch_add(1, Ordering::Release);
             Opened {
                 kept: Arc::new(Kept::new(ino, vfs.volume().standing())),
                 handles: 0,
@@ -182,29 +215,37 @@ impl Keeper {
     /// For each of them that is closed. What was flushed is in the hands of the device then; where it cannot be, its tail stays.
     pub(crate) fn close(&self, vfs: &Vfs, kept: &Kept) {
         if let Err(error) = self.without_tail(vfs, kept) {
-            kept.lock().keep_pending();
-            tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the volume is opened again");
+            let mut state = kept.lock();
+            state.keep_pending();
+            state.tried = Some(Instant::now());
+            tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the device takes it");
         }
-        let mut files = self.files.lock();
-        let handles = files.get(&kept.ino).map_or(0, |opened| opened.handles);
-        assert!(handles > 0, "a file is closed more often than opened");
-        if let Some(opened) = files.get_mut(&kept.ino) {
-            opened.handles = handles - 1;
+        {
+            let mut files = self.files.lock();
+            let handles = files.get(&kept.ino).map_or(0, |opened| opened.handles);
+            assert!(handles > 0, "a file is closed more often than opened");
+            if let Some(opened) = files.get_mut(&kept.ino) {
+                opened.handles = handles - 1;
+            }
         }
-        self.forget_if_over(&mut files, kept);
+        self.forget_if_over(kept);
     }
 
-    /// Forgets a file that nobody has open and the volume has all of. Others stay: who looks at them is to see all.
-    fn forget_if_over(&self, files: &mut HashMap<Ino, Opened>, kept: &Kept) {
-        if is_closed(files, kept) && !kept.lock().has_pending() {
+    /// Forgets a file that nobody has open and that has no tail. Others stay: who looks at them is to see all, and who changes them removes
+    /// the tail first.
+    fn forget_if_over(&self, kept: &Kept) {
+        let group = self.group(kept.ino);
+        let _unchanged = group.changes.write();
+        let mut files = self.files.lock();
+        if is_closed(&files, kept) && kept.lock().tail.is_none() {
             files.remove(&kept.ino);
-            self.counter(kept.ino).fetch_sub(1, Ordering::Release);
+            group.count.fetch_sub(1, Ordering::Release);
         }
     }
 
     /// A file that some handle was opened to that has tails.
     fn find(&self, ino: Ino) -> Option<Arc<Kept>> {
-        if self.counter(ino).load(Ordering::Acquire) == 0 {
+        if self.group(ino).count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let files = self.files.lock();
@@ -246,16 +287,23 @@ impl Keeper {
     }
 
     fn filled_in(&self, vfs: &Vfs, kept: &Kept) -> VfsResult<()> {
-        let had_pending = {
+        let is_due = {
             let mut state = kept.lock();
             let had_pending = state.has_pending();
             state.fill_in(vfs, kept.ino)?;
-            had_pending
+            let is_over = |tried: Instant| tried.elapsed() >= RETRY_INTERVAL;
+            had_pending || state.tried.is_some_and(is_over)
         };
-        // It could not be when the file was closed.
-        if had_pending && is_closed(&self.files.lock(), kept) {
-            drop(self.without_tail(vfs, kept)?);
-            self.forget_if_over(&mut self.files.lock(), kept);
+        // The device could not have it when the file was closed.
+        if is_due && is_closed(&self.files.lock(), kept) {
+            match self.without_tail(vfs, kept).map(drop) {
+                Ok(()) => self.forget_if_over(kept),
+                // The volume has all of it: who looks at the file sees that.
+                Err(error) => {
+                    kept.lock().tried = Some(Instant::now());
+                    tracing::debug!(ino = kept.ino.0, %error, "what was flushed stays in memory");
+                }
+            }
         }
         Ok(())
     }
@@ -267,6 +315,7 @@ impl Keeper {
         ino: Ino,
         change: impl FnOnce() -> VfsResult<T>,
     ) -> VfsResult<T> {
+        let _changes = self.group(ino).changes.read();
         let Some(kept) = self.find(ino) else {
             return change();
         };
@@ -310,7 +359,7 @@ impl Keeper {
         let mut state = kept.lock();
         if state.is_continued(appends, offset)
             && !self.is_closing()
-            && let Some(written) = state.append(vfs, handle, data)
+            && let Some(written) = state.append(vfs, (kept.ino, handle), data)
         {
             return Ok(written);
         }
@@ -485,7 +534,8 @@ impl Drop for Keeper {
 
 fn is_closed(files: &HashMap<Ino, Opened>, kept: &Kept) -> bool {
     let opened = files.get(&kept.ino);
-    opened.is_some_and(|opened| opened.handles == 0)
+    // It may have been opened anew since.
+    opened.is_some_and(|opened| opened.handles == 0 && std::ptr::eq(&*opened.kept, kept))
 }
 
 fn lock_all(files: &[Arc<Kept>]) -> Vec<(Ino, MutexGuard<'_, State>)> {

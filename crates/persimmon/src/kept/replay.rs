@@ -6,13 +6,14 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use persimmon_engine::RecoveryReport;
-use persimmon_vfs::{Error as VfsError, FileKind, Handle, Ino, OpenFlags, Vfs, WriteFlags};
+use persimmon_vfs::{Author, Error as VfsError, FileKind, Handle, Ino, Timestamp, Vfs};
 
 use super::Place;
 use super::tail::{self, CAPACITY, Found, Start, is_private};
 use crate::{Error, Result};
 
-/// Brings in the tails of a volume that was just recovered, and removes them. Killed in between, the next opening goes on.
+/// Brings in the tails of a volume that was just recovered, and removes them. Killed in between, the next opening goes on. What they hold
+/// was acknowledged: neither limits nor flags that a file got since keep it from that.
 ///
 /// Answers the files whose ends stay in their tails, since there is no room for them: not in the reserve, and not once `orphans`
 /// are freed, which is done only if it may help.
@@ -22,17 +23,17 @@ use crate::{Error, Result};
 pub(crate) fn replay(
     vfs: &Vfs,
     place: &Place,
-    recovery: &RecoveryReport,
+    (recovery, now): (&RecoveryReport, Timestamp),
     orphans: &mut Vec<Ino>,
 ) -> Result<Vec<Ino>> {
     vfs.volume().allow_reserve(true);
-    let mut replayed = replay_all(vfs, place, recovery);
+    let mut replayed = replay_all(vfs, place, (recovery, now));
     if replayed.as_ref().is_ok_and(|waiting| !waiting.is_empty()) && !orphans.is_empty() {
         // Those that are not freed stay on their list: the next opening frees them.
         if let Err(error) = vfs.reclaim_orphans(&std::mem::take(orphans)) {
             tracing::warn!(%error, "freeing unlinked files");
         }
-        replayed = replay_all(vfs, place, recovery);
+        replayed = replay_all(vfs, place, (recovery, now));
     }
     vfs.volume().allow_reserve(false);
     let waiting = replayed?;
@@ -46,10 +47,21 @@ pub(crate) fn replay(
     Ok(waiting)
 }
 
-fn replay_all(vfs: &Vfs, place: &Place, recovery: &RecoveryReport) -> Result<Vec<Ino>> {
+fn replay_all(
+    vfs: &Vfs,
+    place: &Place,
+    (recovery, now): (&RecoveryReport, Timestamp),
+) -> Result<Vec<Ino>> {
     let mut waiting = Vec::new();
     for (user, path) in tails(place)? {
-        let fate = bring_in(vfs, place, recovery, (user, &path), waiting.is_empty());
+        let due = due(place, recovery, (user, &path));
+        let fate = due.and_then(|due| match due {
+            Due::Not(fate) => Ok(fate),
+            Due::Content(start, content) => {
+                let has_room = waiting.is_empty();
+                extend(vfs, &start, &content, (has_room, now)).map_err(io::Error::other)
+            }
+        });
         match fate.map_err(|error| failed(&path, error))? {
             Fate::In(bytes) => {
                 tracing::info!(path = %path.display(), bytes, "what was flushed before a process died is back");
@@ -134,19 +146,18 @@ enum Fate {
     Waits(Ino),
 }
 
-/// Brings in a tail, if there is room for it, and for all before.
-fn bring_in(
-    vfs: &Vfs,
-    place: &Place,
-    recovery: &RecoveryReport,
-    (user, path): (u32, &Path),
-    has_room: bool,
-) -> io::Result<Fate> {
+/// What there is to bring in of a tail.
+enum Due {
+    Not(Fate),
+    Content(Start, Vec<u8>),
+}
+
+fn due(place: &Place, recovery: &RecoveryReport, (user, path): (u32, &Path)) -> io::Result<Due> {
     let Some(bytes) = read(path, user)? else {
-        return Ok(Fate::Discarded("it is no file of the user's"));
+        return Ok(Due::Not(Fate::Discarded("it is no file of the user's")));
     };
     let (start, content) = match tail::parse(&bytes, &place.owner) {
-        Found::Nothing(why) => return Ok(Fate::Discarded(why)),
+        Found::Nothing(why) => return Ok(Due::Not(Fate::Discarded(why))),
         Found::OtherVersion(version) => {
             return Err(io::Error::other(format!(
                 "it is of version {version}, which another version of Persimmon has made"
@@ -155,11 +166,11 @@ fn bring_in(
         Found::End { start, content } => (start, content),
     };
     if !start.point.is_in_last_opening(recovery) {
-        return Ok(Fate::Aside(
+        return Ok(Due::Not(Fate::Aside(
             "since it was made the volume has changed, or is an older copy",
-        ));
+        )));
     }
-    extend(vfs, &start, &content, has_room).map_err(io::Error::other)
+    Ok(Due::Content(start, content))
 }
 
 /// Its bytes; `None` if it is nothing that a process of the user made.
@@ -185,8 +196,14 @@ fn read(path: &Path, user: u32) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Appends what of `content` the file does not have, durably. What it has of it must be the same.
-fn extend(vfs: &Vfs, start: &Start, content: &[u8], has_room: bool) -> persimmon_vfs::Result<Fate> {
+/// Appends what of `content` the file does not have, durably, if there is room for it, and for all before. What it has of it must be the
+/// same.
+fn extend(
+    vfs: &Vfs,
+    start: &Start,
+    content: &[u8],
+    (has_room, now): (bool, Timestamp),
+) -> persimmon_vfs::Result<Fate> {
     let (ino, base) = (start.ino, start.base);
     let attr = match vfs.getattr(ino) {
         Ok(attr) if attr.nlink > 0 => attr,
@@ -212,41 +229,33 @@ fn extend(vfs: &Vfs, start: &Start, content: &[u8], has_room: bool) -> persimmon
     if !has_room {
         return Ok(Fate::Waits(ino));
     }
-    let flags = OpenFlags {
-        read: true,
-        write: true,
-        ..OpenFlags::default()
-    };
-    let handle = vfs.open(ino, flags)?;
-    let done = append(vfs, ino, handle, base, same, missing);
-    let released = vfs.release(ino, handle);
-    match done {
+    let mut found = vec![0; same.len()];
+    let read = vfs.read(ino, Handle::NONE, base, &mut found)?;
+    if read != same.len() || found != same {
+        return Ok(Fate::Aside("its file has other content"));
+    }
+    match append(vfs, ino, attr.size, (missing, now)) {
         // The next opening goes on where this one was stopped.
         Err(error) if error.errno() == libc::ENOSPC => Ok(Fate::Waits(ino)),
         Err(error) => Err(error),
-        Ok(done) => released.map(|()| done),
+        Ok(()) => Ok(Fate::In(missing.len() as u64)),
     }
 }
 
 fn append(
     vfs: &Vfs,
     ino: Ino,
-    handle: Handle,
-    base: u64,
-    same: &[u8],
-    missing: &[u8],
-) -> persimmon_vfs::Result<Fate> {
-    let mut found = vec![0; same.len()];
-    let read = vfs.read(ino, handle, base, &mut found)?;
-    if read != same.len() || found != same {
-        return Ok(Fate::Aside("its file has other content"));
-    }
-    let (mut at, mut rest) = (base + same.len() as u64, missing);
+    mut at: u64,
+    (mut rest, now): (&[u8], Timestamp),
+) -> persimmon_vfs::Result<()> {
     while !rest.is_empty() {
-        let written = vfs.write(ino, handle, at, rest, WriteFlags::default())?;
-        at = written.end;
-        rest = rest.get(written.len..).unwrap_or_default();
+        match vfs.write_again(ino, at, rest, (now, Some(Author::Privileged)))? {
+            0 => return Err(VfsError::NoSpace),
+            written => {
+                at += written as u64;
+                rest = rest.get(written..).unwrap_or_default();
+            }
+        }
     }
-    vfs.fsync(ino, handle)?;
-    Ok(Fate::In(missing.len() as u64))
+    vfs.fsync(ino, Handle::NONE)
 }

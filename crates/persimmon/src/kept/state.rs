@@ -5,9 +5,10 @@
 //! of a few bytes costs in the volume is mostly the same as of many. Whoever looks at the file has the volume take the rest first.
 
 use std::io;
+use std::time::Instant;
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::{Promised, Standing};
+use persimmon_engine::{Admitted, Promised, Standing};
 use persimmon_sync::{Arc, Mutex, MutexGuard};
 use persimmon_vfs::{
     Error as VfsError, FILE_SIZE_MAX, Handle, Ino, Result as VfsResult, Vfs, WriteFlags, Written,
@@ -41,6 +42,8 @@ pub(super) struct State {
     /// Where the file ended when the device last had all of it.
     handed_over: Option<u64>,
     pub(super) retry_after: u32,
+    /// When the device did not take what it holds, of a file that was closed.
+    pub(super) tried: Option<Instant>,
     pending: Option<Pending>,
 }
 
@@ -55,6 +58,8 @@ struct Pending {
     handle: Handle,
     /// Its room on the volume, given back once the volume has the bytes.
     room: Promised,
+    /// And of the quota of the file's owners, where that is limited.
+    _admitted: Option<Admitted>,
     /// The volume did not take it: nothing more is answered before it does.
     has_failed: bool,
 }
@@ -106,7 +111,12 @@ impl State {
     }
 
     /// Appends to the tail alone. `None` if that cannot be: the volume is to have what is pending, and then the data.
-    pub(super) fn append(&mut self, vfs: &Vfs, handle: Handle, data: &[u8]) -> Option<Written> {
+    pub(super) fn append(
+        &mut self,
+        vfs: &Vfs,
+        (ino, handle): (Ino, Handle),
+        data: &[u8],
+    ) -> Option<Written> {
         if self.pending.is_some() {
             let goes_on = !vfs.is_read_only();
             return goes_on.then(|| self.go_on(handle, data)).flatten();
@@ -117,6 +127,9 @@ impl State {
         if !can_wait(end, 0, data) || self.is_behind || vfs.is_read_only() {
             return None;
         }
+        // Near the end of a quota each write is asked by itself.
+        let all = (end, PENDING_MAX as u64);
+        let admitted = vfs.admit_later(ino, handle, all).ok()?;
         self.pending = Some(Pending {
             from: end,
             since: tail.end(),
@@ -124,6 +137,7 @@ impl State {
             handle,
             // What is answered here must find its space later.
             room: vfs.volume().promise(PENDING_BLOCKS)?,
+            _admitted: admitted,
             has_failed: false,
         });
         let written = self.go_on(handle, data)?;
@@ -212,8 +226,7 @@ impl State {
             return Ok(());
         };
         if let Err(error) = pending.write(vfs, ino, tail)
-            // Nobody can look any more at a file that is deleted and closed.
-            && !matches!(vfs.getattr(ino), Err(VfsError::Stale))
+            && !is_gone(vfs, ino)
         {
             pending.has_failed = true;
             return Err(error);
@@ -259,8 +272,11 @@ impl State {
     /// Removes the tail, once the device has what it holds.
     pub(super) fn remove_tail(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
         self.fill_in(vfs, ino)?;
-        if self.holds() {
-            vfs.flush_through(ino, Handle::NONE)?;
+        if self.holds()
+            && let Err(error) = vfs.flush_through(ino, Handle::NONE)
+            && !is_gone(vfs, ino)
+        {
+            return Err(error);
         }
         self.let_go();
         Ok(())
@@ -273,8 +289,14 @@ impl State {
         self.end = None;
         self.is_behind = false;
         self.handed_over = None;
+        self.tried = None;
         self.pending = None;
     }
+}
+
+/// Whether a file is deleted and closed: nobody can look at it any more.
+fn is_gone(vfs: &Vfs, ino: Ino) -> bool {
+    matches!(vfs.getattr(ino), Err(VfsError::Stale))
 }
 
 /// Whether data for the end of a file may wait with what is pending.

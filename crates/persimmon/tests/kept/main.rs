@@ -8,7 +8,10 @@
 )]
 
 mod history;
+mod limits;
+mod not_taken;
 mod pending;
+mod races;
 mod room;
 
 use std::fs;

@@ -13,6 +13,7 @@ const NOT_MEASURED: &[(&str, &str)] = &[
     ("is_read_only", "two flags"),
     ("hold_back", "sorts what it is given, once in an opening"),
     ("held_back", "a reference"),
+    ("admit_later", "the first part of `write`"),
     ("write_promised", "is `write`, with room set aside before"),
     (
         "set_project",
