@@ -167,6 +167,10 @@ impl<'a, 'd> Copy<'a, 'd> {
 
     fn begin_with(&mut self, ino: Ino, found: Option<Inode>) -> Result<Current> {
         let losses_before = self.recovered.losses;
+        let found = found.map(|inode| Inode {
+            size: self.content.size_shown(ino, &inode),
+            ..inode
+        });
         let mut inode = found.unwrap_or(Inode {
             mode: self.content.mode_without_inode(ino),
             atime: self.now,

@@ -348,9 +348,11 @@ impl Mend<'_, '_> {
             return self.put(key, &state.anew().encode());
         }
         if key.kind == KeyKind::INODE
-            && let Ok(inode) = Inode::decode(value)
+            && let Ok(mut inode) = Inode::decode(value)
         {
+            inode.size = self.content.size_of(&key, &inode);
             self.tell_damage(key.ino, &inode);
+            return self.put(key, &inode.encode());
         }
         self.put(key, value)
     }
@@ -500,18 +502,7 @@ impl Mend<'_, '_> {
         if let Some(((_, last), _)) = blocks.range((ino, 0)..=(ino, FILE_BLOCKS_END - 1)).last() {
             size = (last + 1) * BLOCK;
         }
-        let end = Key::extent(ino, FILE_BLOCKS_END - 1);
-        if let Some((first, value)) = self.content.extent_before(end)
-            && let Ok(extent) = Extent::decode(&value)
-        {
-            size = size.max(match &extent {
-                Extent::Inline(bytes) => {
-                    let start = first.saturating_mul(BLOCK);
-                    start.saturating_add(bytes.len() as u64)
-                }
-                other => first.saturating_add(other.blocks()).saturating_mul(BLOCK),
-            });
-        }
+        size = size.max(self.content.end_of_extents(ino));
         let inode = Inode {
             mode,
             size: if mode >> 12 == 8 {
@@ -536,16 +527,19 @@ impl Mend<'_, '_> {
     /// Blocks that the tree has lost, and files of which there is nothing else.
     fn strays(&mut self) -> Result<()> {
         let content = self.content;
-        let mut last = None;
+        let (mut last, mut blocks) = (None, 0);
         let of_files = content.stray_blocks().iter();
         for ((ino, block), stray) in of_files.filter(|((ino, _), _)| *ino != SHARED) {
-            if last.replace(*ino) != Some(*ino) && !content.is_in_tree(*ino) {
-                self.make_inode(*ino, VersionId(0))?;
+            if last.replace(*ino) != Some(*ino) {
+                if !content.is_in_tree(*ino) {
+                    self.make_inode(*ino, VersionId(0))?;
+                }
+                blocks = self.blocks_of(*ino);
             }
             let known = content.node(*ino).is_some_and(|node| node.has_inode);
             let inside = match is_delta(*block) {
-                true => known && block_at(*block) < self.blocks_of(*ino),
-                false => !known || *block < self.blocks_of(*ino),
+                true => known && block_at(*block) < blocks,
+                false => !known || *block < blocks,
             };
             if inside && !(known && stray.later) {
                 self.take_block(*ino, *block, stray)?;
@@ -564,7 +558,9 @@ impl Mend<'_, '_> {
 
     fn blocks_of(&self, ino: Ino) -> u64 {
         let inode = self.content.inode(ino);
-        inode.map_or(0, |inode| inode.size.div_ceil(BLOCK))
+        inode.map_or(0, |inode| {
+            self.content.size_shown(ino, &inode).div_ceil(BLOCK)
+        })
     }
 
     fn take_block(&mut self, ino: Ino, block: u64, stray: &StrayBlock) -> Result<()> {

@@ -16,6 +16,7 @@ mod audit;
 mod content;
 mod forest;
 mod names;
+mod older;
 mod scan;
 mod summaries;
 mod tables;

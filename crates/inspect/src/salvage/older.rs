@@ -1,0 +1,118 @@
+//! What an older version of a lost leaf says of something that changed since: it is there, and it is not the present.
+//!
+//! What the tree has in a range that an older leaf stands in for is as of an earlier checkpoint, and what lies in other leaves may be newer.
+//! Where the two contradict each other the newer counts, and what would discard something does so only as far as the newer agrees.
+
+use std::rc::Rc;
+
+use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
+use persimmon_format::inode::{Inode, SIZE_MAX};
+use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind};
+
+use super::content::Content;
+use super::forest::Instead;
+use crate::state::{At, Scope};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+impl Content<'_, '_> {
+    /// The earlier checkpoint as of which a place of the tree is there, if it is. What the journal changed there is newer.
+    pub(crate) fn older(&self, key: &Key) -> Option<u64> {
+        self.lost_at(key).find_map(|lost| match lost.instead {
+            Instead::Older(checkpoint) => Some(checkpoint),
+            Instead::Nothing | Instead::Leaves(_) => None,
+        })
+    }
+
+    /// Whether an item that is put and deleted as a whole may be one that was deleted since: it is as of an earlier checkpoint, and the journal
+    /// did not put it.
+    #[must_use]
+    pub fn may_be_stale(&self, key: &Key) -> bool {
+        self.older(key).is_some() && !self.state().is_changed(key)
+    }
+
+    /// The size in bytes of an inode that is stored under this key. One as of an earlier checkpoint does not know of what was written since
+    /// past its end: the extents do.
+    #[must_use]
+    pub fn size_of(&self, key: &Key, inode: &Inode) -> u64 {
+        let scope = match self.is_versioned() {
+            true => self.state().versions().scope(key.version),
+            false => self.scope(),
+        };
+        self.size_in(scope, key, inode)
+    }
+
+    /// The same of an inode as it is shown.
+    #[must_use]
+    pub fn size_shown(&self, ino: Ino, inode: &Inode) -> u64 {
+        let scope = self.scope();
+        match self.state().shown(&scope, &Key::inode(ino)) {
+            Some((number, _)) => self.size_in(scope, &Key::inode(ino).at(number), inode),
+            None => inode.size,
+        }
+    }
+
+    fn size_in(&self, scope: Rc<Scope>, key: &Key, inode: &Inode) -> u64 {
+        let Some(since) = self.older(key).filter(|_| inode.is_file()) else {
+            return inode.size;
+        };
+        // A truncation that is under way frees what lies behind its blocks.
+        let kept = self.kept_by_truncation(&scope, key.ino);
+        let at = At {
+            ino: key.ino,
+            scope,
+        };
+        let is_newer = |key: &Key| self.older(key).is_none_or(|extent| extent > since);
+        let end = self.end_of_data(&at, &is_newer);
+        inode.size.max(end.min(kept).min(SIZE_MAX))
+    }
+
+    /// Bytes of a file that a truncation leaves which was under way at last: all, if none was.
+    fn kept_by_truncation(&self, scope: &Scope, ino: Ino) -> u64 {
+        let record = Key::truncation(ino);
+        let Some((number, value)) = self.state().shown(scope, &record) else {
+            return u64::MAX;
+        };
+        match value.first_chunk() {
+            Some(keep) if !self.may_be_stale(&record.at(number)) => {
+                u64::from_le_bytes(*keep).saturating_mul(BLOCK)
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// Where data ends that a file has by extents that count, in bytes: what is set aside is none.
+    fn end_of_data(&self, at: &At, counts: &dyn Fn(&Key) -> bool) -> u64 {
+        let mut behind = FILE_BLOCKS_END;
+        while let Some(last) = behind.checked_sub(1)
+            && let Some((key, value)) = self.floor_in(at, KeyKind::EXTENT, last)
+        {
+            if let Ok(extent) = Extent::decode(&value)
+                && !matches!(extent, Extent::Reserved { .. } | Extent::Hole { .. })
+                && counts(&key)
+            {
+                return end_in_bytes(key.item, &extent);
+            }
+            behind = key.item;
+        }
+        0
+    }
+
+    /// The size in bytes of a file that lost its inode: where its last extent ends.
+    #[must_use]
+    pub fn end_of_extents(&self, ino: Ino) -> u64 {
+        let last = self.extent_before(Key::extent(ino, FILE_BLOCKS_END - 1));
+        let last = last.and_then(|(first, value)| Some((first, Extent::decode(&value).ok()?)));
+        last.map_or(0, |(first, extent)| end_in_bytes(first, &extent))
+    }
+}
+
+/// Where an extent that begins with a block ends, in bytes.
+fn end_in_bytes(first: u64, extent: &Extent) -> u64 {
+    match extent {
+        Extent::Inline(bytes) => first
+            .saturating_mul(BLOCK)
+            .saturating_add(bytes.len() as u64),
+        other => first.saturating_add(other.blocks()).saturating_mul(BLOCK),
+    }
+}

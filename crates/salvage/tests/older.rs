@@ -1,0 +1,73 @@
+//! An older version of a lost leaf stands in for it, and says what is not so any more: nothing is discarded for that which is intact and newer.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+
+use persimmon_format::Ino;
+use persimmon_inspect::dump::PageDump;
+use persimmon_sim::SimDevice;
+use persimmon_vfs::ROOT;
+use support::{Fs, leaves, mount, recovered, repair, tree};
+
+const BLOCK: u64 = 4096;
+/// More single blocks than the extents of two leaves tell of.
+const MANY: u64 = 1200;
+
+/// Writes every other block of a range, so that each is an extent of its own.
+fn scatter(fs: &mut Fs, ino: Ino, blocks: std::ops::Range<u64>) {
+    for block in blocks.step_by(2) {
+        let bytes = fs.bytes(BLOCK);
+        fs.write(ino, block * BLOCK, &bytes);
+    }
+}
+
+/// The device with the leaf damaged that has the inode.
+fn without_inode(fs: &Fs, ino: Ino) -> Arc<SimDevice> {
+    without_leaf(fs, |page| {
+        let mut items = page.items.iter();
+        items.any(|item| item.ino == ino.0 && item.kind == "inode")
+    })
+}
+
+/// The device with the one leaf damaged that is meant.
+fn without_leaf(fs: &Fs, is_meant: impl Fn(&PageDump) -> bool) -> Arc<SimDevice> {
+    let device = Arc::new(fs.without(&[]));
+    let found = leaves(&device, is_meant);
+    assert_eq!(found.len(), 1);
+    let at = found[0];
+    assert!(device.corrupt(at.zone(), at.block(), 1000, 0x20));
+    device
+}
+
+/// The file grew since: what lies past the end that the older inode tells was freed as what no file has there.
+#[test]
+fn what_a_file_grew_by_is_kept() {
+    let mut fs = Fs::new(51);
+    fs.compresses = false;
+    let ino = fs.file(ROOT, "file", 100_000);
+    fs.checkpoint();
+    scatter(&mut fs, ino, 100..100 + 2 * MANY);
+    fs.checkpoint();
+    let truth = fs.tree();
+    let device = without_inode(&fs, ino);
+    let (copy, _, losses) = recovered(&device);
+    assert_end_kept(&truth["/file"].content, &tree(&copy)["/file"].content);
+    assert!(!losses.is_empty());
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert!(!losses.is_empty());
+    assert_end_kept(
+        &truth["/file"].content,
+        &tree(&mount(&device))["/file"].content,
+    );
+}
+
+/// The last half of a file is as it was.
+fn assert_end_kept(truth: &[u8], found: &[u8]) {
+    assert_eq!(truth.len(), found.len());
+    let half = truth.len() / 2;
+    assert!(truth[half..] == found[half..], "the end differs");
+}
