@@ -276,6 +276,7 @@ rules! {
     ORPHAN 623 Error "an orphan record leads to no orphan", "fsck --repair removes it";
     ORPHANS 624 Note "unlinked files wait to be freed", "the next mount frees them";
     TRUNCATION 625 Error "a truncation record leads to no file", "fsck --repair removes it";
+    TRUNCATION_SIZE 626 Error "a truncation record would free what the file has", CORRECT;
 
     DATA 801 Error "a block of a file is damaged", "restore the file from a copy";
     DATA_SUMMARY 802 Warning "a summary block is damaged", "cleaning looks the blocks up in the tree";

@@ -565,3 +565,28 @@ fn records_of_nothing() {
         Ok(())
     });
 }
+
+/// The next mount that could write freed the blocks, and a check found nothing.
+#[test]
+fn a_truncation_of_what_the_file_has() {
+    broken(&[626], |tx, cast| {
+        tx.put(Key::truncation(cast.file), vec![0; 8]);
+        Ok(())
+    });
+    let device = formatted();
+    let volume = open(&device);
+    let file = add(&volume, ROOT, "file", FILE);
+    let bytes = content(9, 40_000);
+    volume.write(file, 0, &bytes, now(1)).unwrap();
+    volume.commit_file(file).unwrap();
+    change(&volume, |tx| {
+        tx.put(Key::truncation(file), 3u64.to_le_bytes().to_vec());
+        Ok(())
+    });
+    volume.step(Task::Checkpoint).unwrap();
+    drop(volume);
+    assert_eq!(mend(&device).findings, []);
+    let mut found = vec![0; bytes.len()];
+    open(&device).read(file, 0, &mut found).unwrap();
+    assert!(found == bytes);
+}

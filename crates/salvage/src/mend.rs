@@ -340,6 +340,11 @@ impl Mend<'_, '_> {
         if (key.ino, key.kind) == (SHARED, KeyKind::REFERENCES) {
             return Ok(());
         }
+        if (key.ino, key.kind) == (Key::GLOBAL, KeyKind::TRUNCATION)
+            && self.content.may_be_stale(&key)
+        {
+            return self.stale_truncation(key, value);
+        }
         // Limits stay; what owners take is counted anew, by what is left.
         if key == QuotaState::KEY
             && let Ok(state) = QuotaState::decode(value)
@@ -355,6 +360,15 @@ impl Mend<'_, '_> {
             return self.put(key, &inode.encode());
         }
         self.put(key, value)
+    }
+
+    /// A truncation that may have ended since, and whose file may have been written anew: it frees nothing that the file has now.
+    fn stale_truncation(&mut self, key: Key, value: &[u8]) -> Result<()> {
+        let keep = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        match keep.and_then(|keep| self.content.kept_at_least(&key, keep)) {
+            Some(keep) => self.put(key, &keep.to_le_bytes()),
+            None => Ok(()),
+        }
     }
 
     /// What is lost of a file's extents or a directory's names.

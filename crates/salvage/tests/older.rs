@@ -6,7 +6,8 @@ mod support;
 
 use std::sync::Arc;
 
-use persimmon_format::Ino;
+use persimmon_engine::{Error, Intent, Transaction};
+use persimmon_format::{Ino, Key};
 use persimmon_inspect::dump::PageDump;
 use persimmon_sim::SimDevice;
 use persimmon_vfs::ROOT;
@@ -70,4 +71,41 @@ fn assert_end_kept(truth: &[u8], found: &[u8]) {
     assert_eq!(truth.len(), found.len());
     let half = truth.len() / 2;
     assert!(truth[half..] == found[half..], "the end differs");
+}
+
+fn change(fs: &Fs, mut f: impl FnMut(&mut Transaction<'_>)) {
+    let change = |tx: &mut Transaction<'_>| {
+        f(tx);
+        Ok(())
+    };
+    let volume = fs.vfs.volume();
+    volume.update::<(), Error>(Intent::Shrink, change).unwrap();
+}
+
+/// The first leaf, with what belongs to no inode, and not with this file.
+fn is_first(page: &PageDump, file: Ino) -> bool {
+    let mut inos = page.items.iter().map(|item| item.ino);
+    let is_first = inos.clone().any(|ino| ino == ROOT.0);
+    assert!(!is_first || inos.all(|ino| ino != file.0));
+    is_first
+}
+
+/// A truncation that took many records had ended, and the file was written anew: the older record freed all of it, and nobody told.
+#[test]
+fn a_truncation_that_has_ended_frees_nothing() {
+    let mut fs = Fs::new(52);
+    fs.compresses = false;
+    let before = fs.file(ROOT, "before", 1);
+    scatter(&mut fs, before, 0..MANY);
+    let ino = fs.file(ROOT, "file", 100_000);
+    change(&fs, |tx| tx.put(Key::truncation(ino), vec![0; 8]));
+    fs.checkpoint();
+    change(&fs, |tx| tx.delete(Key::truncation(ino)));
+    fs.checkpoint();
+    let truth = fs.tree();
+    let device = without_leaf(&fs, |page| is_first(page, ino));
+    let (report, _) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    let found = tree(&mount(&device));
+    assert!(truth["/file"] == found["/file"], "{:?}", found["/file"]);
 }

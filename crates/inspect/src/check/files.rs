@@ -41,8 +41,8 @@ pub(crate) struct Context<'a, 'd> {
     pub plan: &'a mut Plan,
     pub names: Names,
     pub progress: &'a mut dyn FnMut(u64),
-    /// Inodes with a truncation under way.
-    pub truncations: Vec<u64>,
+    /// Inodes with a truncation under way, and how many of their blocks stay.
+    pub truncations: Vec<(u64, u64)>,
     pub losses: &'a mut Losses,
     pub sharing: Sharing,
     pub quota: QuotaCheck,
@@ -251,18 +251,20 @@ impl Context<'_, '_> {
             // Of an inode that a snapshot has, or had, the record is what goes last.
             KeyKind::ORPHAN if self.is_freed(Ino(key.item)) => {}
             KeyKind::ORPHAN => self.names.orphans.push(key.item),
-            KeyKind::TRUNCATION if value.len() == 8 => self.truncations.push(key.item),
-            KeyKind::TRUNCATION => {
-                let detail = format!("{} bytes", value.len());
-                self.findings.add(&ITEM_VALUE, item(key), detail);
-                self.plan.delete(*key);
-            }
+            KeyKind::TRUNCATION => match value.try_into() {
+                Ok(keep) => self.truncations.push((key.item, u64::from_le_bytes(keep))),
+                Err(_) => {
+                    let detail = format!("{} bytes", value.len());
+                    self.findings.add(&ITEM_VALUE, item(key), detail);
+                    self.plan.delete(*key);
+                }
+            },
             _ => {}
         }
     }
 
     fn check_truncations(&mut self) {
-        for ino in std::mem::take(&mut self.truncations) {
+        for (ino, _) in std::mem::take(&mut self.truncations) {
             let found = self.names.inodes.binary_search_by_key(&ino, |r| r.ino);
             if found.is_err() && !self.lost {
                 let place = format!("inode {ino}");

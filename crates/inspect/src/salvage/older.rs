@@ -105,6 +105,21 @@ impl Content<'_, '_> {
         let last = last.and_then(|(first, value)| Some((first, Extent::decode(&value).ok()?)));
         last.map_or(0, |(first, extent)| end_in_bytes(first, &extent))
     }
+
+    /// Blocks that a truncation leaves whose record may be one of the past, with this key and value: of a file as it is now none of its blocks goes.
+    /// Nothing where the file is not known.
+    #[must_use]
+    pub fn kept_at_least(&self, record: &Key, keep: u64) -> Option<u64> {
+        let ino = Ino(record.item);
+        let scope = match self.is_versioned() {
+            true => self.state().versions().scope(record.version),
+            false => self.scope(),
+        };
+        let (number, value) = self.state().shown(&scope, &Key::inode(ino))?;
+        let inode = Inode::decode(&value).ok()?;
+        let size = self.size_in(scope, &Key::inode(ino).at(number), &inode);
+        Some(keep.max(size.div_ceil(BLOCK)))
+    }
 }
 
 /// Where an extent that begins with a block ends, in bytes.
