@@ -78,6 +78,7 @@ pub fn mend(
         with_dictionary: HashSet::new(),
         now,
         here: Here::default(),
+        last: None,
         is_versioned,
         on_loss,
     };
@@ -171,6 +172,14 @@ impl Owned {
     }
 }
 
+/// Where an extent was put.
+#[derive(Clone, Copy)]
+struct Put {
+    ino: Ino,
+    block: u64,
+    end: u64,
+}
+
 struct Mend<'a, 'd> {
     content: &'a Content<'a, 'd>,
     placement: Placement,
@@ -183,6 +192,8 @@ struct Mend<'a, 'd> {
     now: Timestamp,
     /// What was put at the last place, where there are several versions.
     here: Here,
+    /// The extent that was put last, of whole blocks.
+    last: Option<Put>,
     is_versioned: bool,
     on_loss: &'a mut dyn FnMut(&Loss),
 }
@@ -313,28 +324,17 @@ impl Mend<'_, '_> {
     fn item(&mut self, key: Key, value: &[u8]) -> Result<()> {
         if key.kind == KeyKind::EXTENT
             && let Ok(extent) = Extent::decode(value)
-            && let Some(addr) = extent.addr()
-            && self.is_doubtful(&key, addr)
         {
-            return match extent {
-                Extent::Frame { addr, crcs } => self.doubtful_frame(key, addr, &crcs),
-                extent => self.doubtful_packed(key, &extent),
-            };
-        }
-        if key.kind == KeyKind::EXTENT
-            && let Ok(extent @ Extent::Packed(_)) = Extent::decode(value)
-            && !self.has_dictionary(&extent)
-        {
-            for at in 0..extent.blocks() {
-                self.lose_block(key.ino, key.item.saturating_add(at));
+            let (from, to) = self.not_newer(&key, &extent);
+            let all = (key.item, key.item.saturating_add(extent.blocks()));
+            if (from, to) == all {
+                return self.extent(key, &extent);
             }
-            return Ok(());
-        }
-        if key.kind == KeyKind::EXTENT
-            && key.ino != SHARED
-            && let Ok(Extent::Shared { at, blocks }) = Extent::decode(value)
-        {
-            return self.shared(key, (at, at.saturating_add(blocks.into())));
+            if from >= to {
+                return Ok(());
+            }
+            let part = extent.part(from - key.item, to - from);
+            return self.extent(Key { item: from, ..key }, &part);
         }
         // They are counted again: who freed a file with wrong ones would free what another one has.
         if (key.ino, key.kind) == (SHARED, KeyKind::REFERENCES) {
@@ -360,6 +360,36 @@ impl Mend<'_, '_> {
             return self.put(key, &inode.encode());
         }
         self.put(key, value)
+    }
+
+    /// [`Content::not_newer`], with what was put before it.
+    fn not_newer(&self, key: &Key, extent: &Extent) -> (u64, u64) {
+        let is_before = |last: &Put| last.ino == key.ino && last.block != key.item;
+        let before = self.last.filter(is_before).map_or(0, |last| last.end);
+        self.content.not_newer(key, extent, before)
+    }
+
+    fn extent(&mut self, key: Key, extent: &Extent) -> Result<()> {
+        if let Some(addr) = extent.addr()
+            && self.is_doubtful(&key, addr)
+        {
+            return match extent {
+                Extent::Frame { addr, crcs } => self.doubtful_frame(key, *addr, crcs),
+                extent => self.doubtful_packed(key, extent),
+            };
+        }
+        match extent {
+            Extent::Packed(_) if !self.has_dictionary(extent) => {
+                for at in 0..extent.blocks() {
+                    self.lose_block(key.ino, key.item.saturating_add(at));
+                }
+                Ok(())
+            }
+            Extent::Shared { at, blocks } if key.ino != SHARED => {
+                self.shared(key, (*at, at.saturating_add((*blocks).into())))
+            }
+            _ => self.put(key, &extent.encode()),
+        }
     }
 
     /// A truncation that may have ended since, and whose file may have been written anew: it frees nothing that the file has now.
@@ -492,6 +522,13 @@ impl Mend<'_, '_> {
         if key.kind == KeyKind::EXTENT
             && let Ok(extent) = Extent::decode(value)
         {
+            if !is_delta(key.item) {
+                self.last = Some(Put {
+                    ino: key.ino,
+                    block: key.item,
+                    end: key.item.saturating_add(extent.blocks()),
+                });
+            }
             match extent {
                 _ if key.ino == SHARED => self.store.add(key.item, &extent),
                 Extent::Shared { at, blocks } => self.store.name(at, blocks.into()),

@@ -7,6 +7,7 @@ mod support;
 use std::sync::Arc;
 
 use persimmon_engine::{Error, Intent, Transaction};
+use persimmon_format::inode::Timestamp;
 use persimmon_format::{Ino, Key};
 use persimmon_inspect::dump::PageDump;
 use persimmon_sim::SimDevice;
@@ -64,6 +65,31 @@ fn what_a_file_grew_by_is_kept() {
         &truth["/file"].content,
         &tree(&mount(&device))["/file"].content,
     );
+}
+
+/// What was set aside for the whole file is one extent of the older leaf. It was put again under what had been written since, which nobody could
+/// read then.
+#[test]
+fn what_was_set_aside_makes_room_for_what_was_written() {
+    let mut fs = Fs::new(53);
+    fs.compresses = false;
+    let ino = fs.file(ROOT, "file", 1);
+    let volume = fs.vfs.volume();
+    let len = 2 * MANY * BLOCK;
+    volume
+        .preallocate(ino, 0, len, false, Timestamp::default())
+        .unwrap();
+    fs.checkpoint();
+    scatter(&mut fs, ino, 0..2 * MANY);
+    fs.checkpoint();
+    let truth = fs.tree();
+    let device = without_inode(&fs, ino);
+    let (copy, _, _) = recovered(&device);
+    assert_end_kept(&truth["/file"].content, &tree(&copy)["/file"].content);
+    let (report, _) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    let found = tree(&mount(&device));
+    assert_end_kept(&truth["/file"].content, &found["/file"].content);
 }
 
 /// The last half of a file is as it was.

@@ -3,14 +3,16 @@
 //! What the tree has in a range that an older leaf stands in for is as of an earlier checkpoint, and what lies in other leaves may be newer.
 //! Where the two contradict each other the newer counts, and what would discard something does so only as far as the newer agrees.
 
+use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use persimmon_format::delta::is_delta;
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{Inode, SIZE_MAX};
 use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind};
 
 use super::content::Content;
-use super::forest::Instead;
+use super::forest::{Instead, LostRange};
 use crate::state::{At, Scope};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -29,6 +31,44 @@ impl Content<'_, '_> {
     #[must_use]
     pub fn may_be_stale(&self, key: &Key) -> bool {
         self.older(key).is_some() && !self.state().is_changed(key)
+    }
+
+    /// Of an extent with this key the blocks that no newer one covers, from the first to behind the last; the extent before it ends at block
+    /// `before`. One as of an earlier checkpoint may reach over newer ones: its leaf was split since, and what it covers was written anew.
+    #[must_use]
+    pub fn not_newer(&self, key: &Key, extent: &Extent, before: u64) -> (u64, u64) {
+        let end = key.item.saturating_add(extent.blocks());
+        if is_delta(key.item) || self.older(key).is_none() {
+            return (key.item, end);
+        }
+        (
+            key.item.max(before),
+            self.newer_from(key, end).unwrap_or(end),
+        )
+    }
+
+    /// Where the first newer extent begins that an older one with this key reaches into, which ends at block `end`.
+    fn newer_from(&self, key: &Key, end: u64) -> Option<u64> {
+        let is_older = |lost: &&LostRange| matches!(lost.instead, Instead::Older(_));
+        let since = self.older(key)?;
+        // What is in the same leaf does not contradict it.
+        let high = self.lost_at(key).find(is_older)?.high?;
+        if (high.ino, high.kind) != (key.ino, KeyKind::EXTENT) || high.item >= end {
+            return None;
+        }
+        let from = Key::extent(key.ino, high.item.max(key.item.saturating_add(1)));
+        let mut found = None;
+        let _ = self.state().scan(from, &mut |other, _| {
+            if (other.ino, other.kind) != (key.ino, KeyKind::EXTENT) || other.item >= end {
+                return ControlFlow::Break(());
+            }
+            if self.older(&other).is_some_and(|other| other <= since) {
+                return ControlFlow::Continue(());
+            }
+            found = Some(other.item);
+            ControlFlow::Break(())
+        });
+        found
     }
 
     /// The size in bytes of an inode that is stored under this key. One as of an earlier checkpoint does not know of what was written since
