@@ -167,10 +167,15 @@ impl<'a, 'd> Copy<'a, 'd> {
 
     fn begin_with(&mut self, ino: Ino, found: Option<Inode>) -> Result<Current> {
         let losses_before = self.recovered.losses;
-        let found = found.map(|inode| Inode {
-            size: self.content.size_shown(ino, &inode),
-            ..inode
-        });
+        let size = found.map(|inode| self.content.size_shown(ino, &inode));
+        if let (Some(found), Some(size)) = (found, size)
+            && size != found.size
+        {
+            let detail = "its size is as of an earlier checkpoint".to_owned();
+            let path = self.path(ino);
+            self.lose_at(path, ino, Lost::Older, (found.size, size), detail);
+        }
+        let found = found.zip(size).map(|(inode, size)| Inode { size, ..inode });
         let mut inode = found.unwrap_or(Inode {
             mode: self.content.mode_without_inode(ino),
             atime: self.now,

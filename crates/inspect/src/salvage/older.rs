@@ -103,8 +103,12 @@ impl Content<'_, '_> {
             scope,
         };
         let is_newer = |key: &Key| self.older(key).is_none_or(|extent| extent > since);
-        let end = self.end_of_data(&at, &is_newer);
-        inode.size.max(end.min(kept).min(SIZE_MAX))
+        let end = self.end_of_data(&at, &is_newer).min(kept).min(SIZE_MAX);
+        // In the last block it is the inode that knows.
+        match end.div_ceil(BLOCK) > inode.size.div_ceil(BLOCK) {
+            true => end,
+            false => inode.size,
+        }
     }
 
     /// Bytes of a file that a truncation leaves which was under way at last: all, if none was.
