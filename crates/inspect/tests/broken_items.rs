@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use persimmon_engine::{Error, Result, Task, Transaction, Volume};
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::{Inode, ROOT};
+use persimmon_format::inode::{FLAG_XATTRS, Inode, ROOT};
 use persimmon_format::name::{DirEntry, first_item};
 use persimmon_format::packed::Packed;
 use persimmon_format::xattr::{Pieces, Xattr, XattrValue, cut, piece_key};
@@ -543,6 +543,13 @@ fn link_counts() {
         tx.delete(entry_key(tx, ROOT, "other"));
         change_inode(tx, ROOT, |inode| inode.size -= 1)?;
         change_inode(tx, cast.other, |inode| inode.nlink = 0)
+    });
+}
+
+#[test]
+fn attributes_that_nobody_looks_for() {
+    broken(&[527], |tx, cast| {
+        change_inode(tx, cast.file, |inode| inode.flags &= !FLAG_XATTRS)
     });
 }
 

@@ -363,16 +363,20 @@ impl<'a, 'd> Copy<'a, 'd> {
     /// Where attributes are lost, the inode counts those that are left.
     fn count_names(&mut self, current: &mut Current) -> Result<()> {
         let names = current.xattr_names;
-        if current.inode.xattr_names == names {
+        // Without it nobody looks for them: the inode may be older than they are, or lost.
+        let flag = if names > 0 { FLAG_XATTRS } else { 0 };
+        if current.inode.xattr_names == names && current.inode.flags & flag == flag {
             return Ok(());
         }
         current.inode.xattr_names = names;
+        current.inode.flags |= flag;
         self.flush()?;
         self.to
             .update::<(), persimmon_engine::Error>(Intent::Grow, |tx| {
                 if let Some(there) = tx.inode(current.ino)? {
                     let inode = Inode {
                         xattr_names: names,
+                        flags: there.flags | flag,
                         ..there
                     };
                     tx.put_inode(current.ino, &inode);

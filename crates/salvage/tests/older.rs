@@ -11,7 +11,7 @@ use persimmon_format::inode::Timestamp;
 use persimmon_format::{Ino, Key};
 use persimmon_inspect::dump::PageDump;
 use persimmon_sim::SimDevice;
-use persimmon_vfs::ROOT;
+use persimmon_vfs::{Caller, ROOT};
 use support::{Fs, leaves, mount, recovered, repair, tree};
 
 const BLOCK: u64 = 4096;
@@ -134,4 +134,26 @@ fn a_truncation_that_has_ended_frees_nothing() {
     assert!(report.is_clean(), "{:#?}", report.findings);
     let found = tree(&mount(&device));
     assert!(truth["/file"] == found["/file"], "{:?}", found["/file"]);
+}
+
+/// The older inode had no attributes, and says so: those in other leaves were there, and nobody saw them.
+#[test]
+fn attributes_that_came_later_are_seen() {
+    let mut fs = Fs::new(55);
+    let ino = fs.file(ROOT, "file", 100_000);
+    fs.checkpoint();
+    for number in 0..300 {
+        let name = format!("user.number {number}");
+        let (caller, value) = (Caller::root(), [number as u8; 100]);
+        fs.vfs
+            .setxattr(&caller, ino, name.as_bytes(), &value, Default::default())
+            .unwrap();
+    }
+    fs.checkpoint();
+    let device = without_inode(&fs, ino);
+    let (copy, _, _) = recovered(&device);
+    assert!(tree(&copy)["/file"].xattrs.len() > 50);
+    let (report, _) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert!(tree(&mount(&device))["/file"].xattrs.len() > 50);
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::{Inode, SHARED};
+use persimmon_format::inode::{FLAG_XATTRS, Inode, SHARED};
 use persimmon_format::zone_header;
 use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, SubvolumeId, VersionId};
 
@@ -22,7 +22,7 @@ use super::versions::{NO_SNAPSHOTS, Table, layer};
 use super::{CheckOptions, Counts};
 use crate::finding::{
     DIR_SIZE, Findings, INODE_MODE, INODE_NUMBER, INODE_SECTORS, ITEM_KEY, ITEM_OWNER, ITEM_VALUE,
-    ORPHANS, SYMLINK, TRUNCATION, VERSION_UNKNOWN, XATTR_NAMES,
+    ORPHANS, SYMLINK, TRUNCATION, VERSION_UNKNOWN, XATTR_FLAG, XATTR_NAMES,
 };
 use crate::state::{Picker, Scope, State, is_of_table};
 use crate::volume::Inspector;
@@ -328,6 +328,11 @@ impl Context<'_, '_> {
             self.findings.add(&XATTR_NAMES, &place, detail);
             self.plan
                 .correct(current.ino, |c| c.xattr_names = Some(current.xattr_names));
+        }
+        if current.xattr_names > 0 && inode.flags & FLAG_XATTRS == 0 {
+            self.findings.add(&XATTR_FLAG, &place, "");
+            self.plan
+                .correct(current.ino, |c| c.set_flag(&inode, FLAG_XATTRS));
         }
         if inode.is_dir() && inode.size != current.entries && !self.lost {
             let detail = format!("it says {}, there are {}", inode.size, current.entries);
