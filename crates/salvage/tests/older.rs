@@ -136,6 +136,27 @@ fn a_truncation_that_has_ended_frees_nothing() {
     assert!(truth["/file"] == found["/file"], "{:?}", found["/file"]);
 }
 
+/// A file got its name after it had been made without one: the older record of that kept it from being copied, and nobody told.
+#[test]
+fn a_file_that_was_given_a_name_is_copied() {
+    let mut fs = Fs::new(54);
+    fs.compresses = false;
+    let before = fs.file(ROOT, "before", 1);
+    scatter(&mut fs, before, 0..MANY);
+    let ino = fs.file(ROOT, "file", 100_000);
+    change(&fs, |tx| tx.put(Key::orphan(ino), Vec::new()));
+    fs.checkpoint();
+    change(&fs, |tx| tx.delete(Key::orphan(ino)));
+    fs.checkpoint();
+    let truth = fs.tree();
+    let device = without_leaf(&fs, |page| is_first(page, ino));
+    let (copy, _, _) = recovered(&device);
+    assert!(truth["/file"] == tree(&copy)["/file"]);
+    let (report, _) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert!(truth["/file"] == tree(&mount(&device))["/file"]);
+}
+
 /// The older inode had no attributes, and says so: those in other leaves were there, and nobody saw them.
 #[test]
 fn attributes_that_came_later_are_seen() {
