@@ -264,7 +264,7 @@ impl<'d> Content<'_, 'd> {
 
     /// The lost ranges that a key is in.
     pub(super) fn lost_at(&self, key: &Key) -> impl Iterator<Item = &LostRange> {
-        self.rebuilt.lost.iter().filter(|lost| lost.holds(key))
+        self.rebuilt.lost.holding(*key)
     }
 
     /// Of the versions that the volume has besides the one that is looked at, the subvolumes: how many are left out.
@@ -428,7 +428,7 @@ impl<'d> Content<'_, 'd> {
     /// all of it is in the journal.
     pub fn damage(&self, from: Key, to: Key) -> impl Iterator<Item = Damage> {
         let to = to.min(Key::inode(Ino(self.rebuilt.next_ino)));
-        let lost = self.rebuilt.lost.iter();
+        let lost = self.rebuilt.lost.between(from, to);
         lost.filter_map(move |lost| {
             let from = lost.low.max(from);
             let to = lost.high.map_or(to, |high| high.min(to));
