@@ -243,6 +243,7 @@ rules! {
     EXTENT_PAST_END 524 Error "a file has data past its end", "fsck --repair frees it";
     DELTA_BASE 525 Error "a delta is not of what is stored", "fsck --repair removes a delta of nothing; restore the file from a copy";
     DELTA_FLAG 526 Error "a file has deltas, and its inode does not say so", CORRECT;
+    XATTR_FLAG 527 Error "an inode has extended attributes, and does not say so", CORRECT;
     SHARED_EXTENT 531 Error "the store of shared blocks has an extent that it cannot have", BACKUP;
     SHARED_MISSING 532 Error "a file names shared blocks that are not there", "fsck --repair leaves a hole there; restore the file from a copy";
     SHARED_UNNAMED 533 Error "no file has some of the shared blocks", "fsck --repair frees them";
@@ -276,6 +277,7 @@ rules! {
     ORPHAN 623 Error "an orphan record leads to no orphan", "fsck --repair removes it";
     ORPHANS 624 Note "unlinked files wait to be freed", "the next mount frees them";
     TRUNCATION 625 Error "a truncation record leads to no file", "fsck --repair removes it";
+    TRUNCATION_SIZE 626 Error "a truncation record would free what the file has", CORRECT;
 
     DATA 801 Error "a block of a file is damaged", "restore the file from a copy";
     DATA_SUMMARY 802 Warning "a summary block is damaged", "cleaning looks the blocks up in the tree";

@@ -210,6 +210,11 @@ impl<'i, 'd> State<'i, 'd> {
         })?
     }
 
+    /// Whether the journal put or deleted the item with exactly this key.
+    pub(crate) fn is_changed(&self, key: &Key) -> bool {
+        self.overlay.contains_key(key)
+    }
+
     /// An inode as its subvolume shows it.
     pub(crate) fn inode(&self, ino: Ino) -> Option<Inode> {
         self.inode_in(&self.at(ino).ok()?)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use persimmon_engine::{Error, Result, Task, Transaction, Volume};
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::{Inode, ROOT};
+use persimmon_format::inode::{FLAG_XATTRS, Inode, ROOT};
 use persimmon_format::name::{DirEntry, first_item};
 use persimmon_format::packed::Packed;
 use persimmon_format::xattr::{Pieces, Xattr, XattrValue, cut, piece_key};
@@ -547,6 +547,13 @@ fn link_counts() {
 }
 
 #[test]
+fn attributes_that_nobody_looks_for() {
+    broken(&[527], |tx, cast| {
+        change_inode(tx, cast.file, |inode| inode.flags &= !FLAG_XATTRS)
+    });
+}
+
+#[test]
 fn records_of_nothing() {
     broken(&[624, 623], |tx, cast| {
         tx.put(Key::orphan(cast.file), Vec::new());
@@ -564,4 +571,29 @@ fn records_of_nothing() {
         tx.put(Key::truncation(cast.file), vec![0; 3]);
         Ok(())
     });
+}
+
+/// The next mount that could write freed the blocks, and a check found nothing.
+#[test]
+fn a_truncation_of_what_the_file_has() {
+    broken(&[626], |tx, cast| {
+        tx.put(Key::truncation(cast.file), vec![0; 8]);
+        Ok(())
+    });
+    let device = formatted();
+    let volume = open(&device);
+    let file = add(&volume, ROOT, "file", FILE);
+    let bytes = content(9, 40_000);
+    volume.write(file, 0, &bytes, now(1)).unwrap();
+    volume.commit_file(file).unwrap();
+    change(&volume, |tx| {
+        tx.put(Key::truncation(file), 3u64.to_le_bytes().to_vec());
+        Ok(())
+    });
+    volume.step(Task::Checkpoint).unwrap();
+    drop(volume);
+    assert_eq!(mend(&device).findings, []);
+    let mut found = vec![0; bytes.len()];
+    open(&device).read(file, 0, &mut found).unwrap();
+    assert!(found == bytes);
 }

@@ -334,6 +334,47 @@ fn shared_blocks_that_no_file_has_are_found() {
     }
 }
 
+/// A repair was cut off, by the limit of a plan or the power, between the parts of what it put in the place of an extent: the rest of it was gone.
+#[test]
+fn a_repair_that_ends_between_two_parts_loses_nothing() {
+    for taken in 0.. {
+        let Shared {
+            device,
+            volume,
+            one,
+            other,
+            at,
+            ..
+        } = shared();
+        let mut truth = vec![0; 40 * BLOCK_SIZE];
+        volume.read(one, 0, &mut truth).unwrap();
+        // Of blocks 10 to 15 no file has any.
+        let whole = Extent::Shared { at, blocks: 40 };
+        change(&volume, |tx| {
+            tx.put(Key::extent(one, 0), whole.part(0, 10).encode());
+            tx.put(Key::extent(one, 15), whole.part(15, 25).encode());
+            Ok(())
+        });
+        volume.truncate(other, 0, now(9)).unwrap();
+        volume.step(Task::Checkpoint).unwrap();
+        drop(volume);
+        let repairs = report(&device, true).repairs;
+        if taken > repairs.ops.len() {
+            assert!(taken > 3, "{repairs:#?}");
+            return;
+        }
+        let volume = open(&device);
+        volume.repair(&repairs.ops[..taken], false, true).unwrap();
+        volume.close().unwrap();
+        drop(volume);
+        assert_eq!(mend(&device).findings, [], "{taken} of {repairs:#?}");
+        let mut found = vec![0; truth.len()];
+        open(&device).read(one, 0, &mut found).unwrap();
+        truth[10 * BLOCK_SIZE..15 * BLOCK_SIZE].fill(0);
+        assert!(found == truth, "{taken} of {repairs:#?}");
+    }
+}
+
 #[test]
 fn shared_blocks_that_are_not_there_are_found() {
     // All of the store is gone: three extents of files name what was in it.

@@ -167,6 +167,15 @@ impl<'a, 'd> Copy<'a, 'd> {
 
     fn begin_with(&mut self, ino: Ino, found: Option<Inode>) -> Result<Current> {
         let losses_before = self.recovered.losses;
+        let size = found.map(|inode| self.content.size_shown(ino, &inode));
+        if let (Some(found), Some(size)) = (found, size)
+            && size != found.size
+        {
+            let detail = "its size is as of an earlier checkpoint".to_owned();
+            let path = self.path(ino);
+            self.lose_at(path, ino, Lost::Older, (found.size, size), detail);
+        }
+        let found = found.zip(size).map(|(inode, size)| Inode { size, ..inode });
         let mut inode = found.unwrap_or(Inode {
             mode: self.content.mode_without_inode(ino),
             atime: self.now,
@@ -354,16 +363,20 @@ impl<'a, 'd> Copy<'a, 'd> {
     /// Where attributes are lost, the inode counts those that are left.
     fn count_names(&mut self, current: &mut Current) -> Result<()> {
         let names = current.xattr_names;
-        if current.inode.xattr_names == names {
+        // Without it nobody looks for them: the inode may be older than they are, or lost.
+        let flag = if names > 0 { FLAG_XATTRS } else { 0 };
+        if current.inode.xattr_names == names && current.inode.flags & flag == flag {
             return Ok(());
         }
         current.inode.xattr_names = names;
+        current.inode.flags |= flag;
         self.flush()?;
         self.to
             .update::<(), persimmon_engine::Error>(Intent::Grow, |tx| {
                 if let Some(there) = tx.inode(current.ino)? {
                     let inode = Inode {
                         xattr_names: names,
+                        flags: there.flags | flag,
                         ..there
                     };
                     tx.put_inode(current.ino, &inode);

@@ -78,6 +78,7 @@ pub fn mend(
         with_dictionary: HashSet::new(),
         now,
         here: Here::default(),
+        last: None,
         is_versioned,
         on_loss,
     };
@@ -171,6 +172,14 @@ impl Owned {
     }
 }
 
+/// Where an extent was put.
+#[derive(Clone, Copy)]
+struct Put {
+    ino: Ino,
+    block: u64,
+    end: u64,
+}
+
 struct Mend<'a, 'd> {
     content: &'a Content<'a, 'd>,
     placement: Placement,
@@ -183,6 +192,8 @@ struct Mend<'a, 'd> {
     now: Timestamp,
     /// What was put at the last place, where there are several versions.
     here: Here,
+    /// The extent that was put last, of whole blocks.
+    last: Option<Put>,
     is_versioned: bool,
     on_loss: &'a mut dyn FnMut(&Loss),
 }
@@ -313,32 +324,26 @@ impl Mend<'_, '_> {
     fn item(&mut self, key: Key, value: &[u8]) -> Result<()> {
         if key.kind == KeyKind::EXTENT
             && let Ok(extent) = Extent::decode(value)
-            && let Some(addr) = extent.addr()
-            && self.is_doubtful(&key, addr)
         {
-            return match extent {
-                Extent::Frame { addr, crcs } => self.doubtful_frame(key, addr, &crcs),
-                extent => self.doubtful_packed(key, &extent),
-            };
-        }
-        if key.kind == KeyKind::EXTENT
-            && let Ok(extent @ Extent::Packed(_)) = Extent::decode(value)
-            && !self.has_dictionary(&extent)
-        {
-            for at in 0..extent.blocks() {
-                self.lose_block(key.ino, key.item.saturating_add(at));
+            let (from, to) = self.not_newer(&key, &extent);
+            let all = (key.item, key.item.saturating_add(extent.blocks()));
+            if (from, to) == all {
+                return self.extent(key, &extent);
             }
-            return Ok(());
-        }
-        if key.kind == KeyKind::EXTENT
-            && key.ino != SHARED
-            && let Ok(Extent::Shared { at, blocks }) = Extent::decode(value)
-        {
-            return self.shared(key, (at, at.saturating_add(blocks.into())));
+            if from >= to {
+                return Ok(());
+            }
+            let part = extent.part(from - key.item, to - from);
+            return self.extent(Key { item: from, ..key }, &part);
         }
         // They are counted again: who freed a file with wrong ones would free what another one has.
         if (key.ino, key.kind) == (SHARED, KeyKind::REFERENCES) {
             return Ok(());
+        }
+        if (key.ino, key.kind) == (Key::GLOBAL, KeyKind::TRUNCATION)
+            && self.content.may_be_stale(&key)
+        {
+            return self.stale_truncation(key, value);
         }
         // Limits stay; what owners take is counted anew, by what is left.
         if key == QuotaState::KEY
@@ -348,11 +353,52 @@ impl Mend<'_, '_> {
             return self.put(key, &state.anew().encode());
         }
         if key.kind == KeyKind::INODE
-            && let Ok(inode) = Inode::decode(value)
+            && let Ok(mut inode) = Inode::decode(value)
         {
+            inode.size = self.content.size_of(&key, &inode);
             self.tell_damage(key.ino, &inode);
+            return self.put(key, &inode.encode());
         }
         self.put(key, value)
+    }
+
+    /// [`Content::not_newer`], with what was put before it.
+    fn not_newer(&self, key: &Key, extent: &Extent) -> (u64, u64) {
+        let is_before = |last: &Put| last.ino == key.ino && last.block != key.item;
+        let before = self.last.filter(is_before).map_or(0, |last| last.end);
+        self.content.not_newer(key, extent, before)
+    }
+
+    fn extent(&mut self, key: Key, extent: &Extent) -> Result<()> {
+        if let Some(addr) = extent.addr()
+            && self.is_doubtful(&key, addr)
+        {
+            return match extent {
+                Extent::Frame { addr, crcs } => self.doubtful_frame(key, *addr, crcs),
+                extent => self.doubtful_packed(key, extent),
+            };
+        }
+        match extent {
+            Extent::Packed(_) if !self.has_dictionary(extent) => {
+                for at in 0..extent.blocks() {
+                    self.lose_block(key.ino, key.item.saturating_add(at));
+                }
+                Ok(())
+            }
+            Extent::Shared { at, blocks } if key.ino != SHARED => {
+                self.shared(key, (*at, at.saturating_add((*blocks).into())))
+            }
+            _ => self.put(key, &extent.encode()),
+        }
+    }
+
+    /// A truncation that may have ended since, and whose file may have been written anew: it frees nothing that the file has now.
+    fn stale_truncation(&mut self, key: Key, value: &[u8]) -> Result<()> {
+        let keep = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        match keep.and_then(|keep| self.content.kept_at_least(&key, keep)) {
+            Some(keep) => self.put(key, &keep.to_le_bytes()),
+            None => Ok(()),
+        }
     }
 
     /// What is lost of a file's extents or a directory's names.
@@ -476,6 +522,13 @@ impl Mend<'_, '_> {
         if key.kind == KeyKind::EXTENT
             && let Ok(extent) = Extent::decode(value)
         {
+            if !is_delta(key.item) {
+                self.last = Some(Put {
+                    ino: key.ino,
+                    block: key.item,
+                    end: key.item.saturating_add(extent.blocks()),
+                });
+            }
             match extent {
                 _ if key.ino == SHARED => self.store.add(key.item, &extent),
                 Extent::Shared { at, blocks } => self.store.name(at, blocks.into()),
@@ -500,18 +553,7 @@ impl Mend<'_, '_> {
         if let Some(((_, last), _)) = blocks.range((ino, 0)..=(ino, FILE_BLOCKS_END - 1)).last() {
             size = (last + 1) * BLOCK;
         }
-        let end = Key::extent(ino, FILE_BLOCKS_END - 1);
-        if let Some((first, value)) = self.content.extent_before(end)
-            && let Ok(extent) = Extent::decode(&value)
-        {
-            size = size.max(match &extent {
-                Extent::Inline(bytes) => {
-                    let start = first.saturating_mul(BLOCK);
-                    start.saturating_add(bytes.len() as u64)
-                }
-                other => first.saturating_add(other.blocks()).saturating_mul(BLOCK),
-            });
-        }
+        size = size.max(self.content.end_of_extents(ino));
         let inode = Inode {
             mode,
             size: if mode >> 12 == 8 {
@@ -536,16 +578,19 @@ impl Mend<'_, '_> {
     /// Blocks that the tree has lost, and files of which there is nothing else.
     fn strays(&mut self) -> Result<()> {
         let content = self.content;
-        let mut last = None;
+        let (mut last, mut blocks) = (None, 0);
         let of_files = content.stray_blocks().iter();
         for ((ino, block), stray) in of_files.filter(|((ino, _), _)| *ino != SHARED) {
-            if last.replace(*ino) != Some(*ino) && !content.is_in_tree(*ino) {
-                self.make_inode(*ino, VersionId(0))?;
+            if last.replace(*ino) != Some(*ino) {
+                if !content.is_in_tree(*ino) {
+                    self.make_inode(*ino, VersionId(0))?;
+                }
+                blocks = self.blocks_of(*ino);
             }
             let known = content.node(*ino).is_some_and(|node| node.has_inode);
             let inside = match is_delta(*block) {
-                true => known && block_at(*block) < self.blocks_of(*ino),
-                false => !known || *block < self.blocks_of(*ino),
+                true => known && block_at(*block) < blocks,
+                false => !known || *block < blocks,
             };
             if inside && !(known && stray.later) {
                 self.take_block(*ino, *block, stray)?;
@@ -564,7 +609,9 @@ impl Mend<'_, '_> {
 
     fn blocks_of(&self, ino: Ino) -> u64 {
         let inode = self.content.inode(ino);
-        inode.map_or(0, |inode| inode.size.div_ceil(BLOCK))
+        inode.map_or(0, |inode| {
+            self.content.size_shown(ino, &inode).div_ceil(BLOCK)
+        })
     }
 
     fn take_block(&mut self, ino: Ino, block: u64, stray: &StrayBlock) -> Result<()> {

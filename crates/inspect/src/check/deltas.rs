@@ -58,7 +58,8 @@ pub(super) fn shown(context: &mut Context<'_, '_>, key: &Key, extent: &Extent) {
 pub(super) fn check_flag(context: &mut Context<'_, '_>, ino: Ino, inode: &Inode, place: &str) {
     if inode.flags & FLAG_DELTAS == 0 {
         context.findings.add(&DELTA_FLAG, place, "");
-        let flags = inode.flags | FLAG_DELTAS;
-        context.plan.correct(ino, |c| c.flags = Some(flags));
+        context
+            .plan
+            .correct(ino, |c| c.set_flag(inode, FLAG_DELTAS));
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::{Inode, SHARED};
+use persimmon_format::inode::{FLAG_XATTRS, Inode, SHARED};
 use persimmon_format::zone_header;
 use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, SubvolumeId, VersionId};
 
@@ -22,7 +22,7 @@ use super::versions::{NO_SNAPSHOTS, Table, layer};
 use super::{CheckOptions, Counts};
 use crate::finding::{
     DIR_SIZE, Findings, INODE_MODE, INODE_NUMBER, INODE_SECTORS, ITEM_KEY, ITEM_OWNER, ITEM_VALUE,
-    ORPHANS, SYMLINK, TRUNCATION, VERSION_UNKNOWN, XATTR_NAMES,
+    ORPHANS, SYMLINK, TRUNCATION, VERSION_UNKNOWN, XATTR_FLAG, XATTR_NAMES,
 };
 use crate::state::{Picker, Scope, State, is_of_table};
 use crate::volume::Inspector;
@@ -41,8 +41,8 @@ pub(crate) struct Context<'a, 'd> {
     pub plan: &'a mut Plan,
     pub names: Names,
     pub progress: &'a mut dyn FnMut(u64),
-    /// Inodes with a truncation under way.
-    pub truncations: Vec<u64>,
+    /// Inodes with a truncation under way, and how many of their blocks stay.
+    pub truncations: Vec<(u64, u64)>,
     pub losses: &'a mut Losses,
     pub sharing: Sharing,
     pub quota: QuotaCheck,
@@ -251,18 +251,20 @@ impl Context<'_, '_> {
             // Of an inode that a snapshot has, or had, the record is what goes last.
             KeyKind::ORPHAN if self.is_freed(Ino(key.item)) => {}
             KeyKind::ORPHAN => self.names.orphans.push(key.item),
-            KeyKind::TRUNCATION if value.len() == 8 => self.truncations.push(key.item),
-            KeyKind::TRUNCATION => {
-                let detail = format!("{} bytes", value.len());
-                self.findings.add(&ITEM_VALUE, item(key), detail);
-                self.plan.delete(*key);
-            }
+            KeyKind::TRUNCATION => match value.try_into() {
+                Ok(keep) => self.truncations.push((key.item, u64::from_le_bytes(keep))),
+                Err(_) => {
+                    let detail = format!("{} bytes", value.len());
+                    self.findings.add(&ITEM_VALUE, item(key), detail);
+                    self.plan.delete(*key);
+                }
+            },
             _ => {}
         }
     }
 
     fn check_truncations(&mut self) {
-        for ino in std::mem::take(&mut self.truncations) {
+        for (ino, _) in std::mem::take(&mut self.truncations) {
             let found = self.names.inodes.binary_search_by_key(&ino, |r| r.ino);
             if found.is_err() && !self.lost {
                 let place = format!("inode {ino}");
@@ -326,6 +328,11 @@ impl Context<'_, '_> {
             self.findings.add(&XATTR_NAMES, &place, detail);
             self.plan
                 .correct(current.ino, |c| c.xattr_names = Some(current.xattr_names));
+        }
+        if current.xattr_names > 0 && inode.flags & FLAG_XATTRS == 0 {
+            self.findings.add(&XATTR_FLAG, &place, "");
+            self.plan
+                .correct(current.ino, |c| c.set_flag(&inode, FLAG_XATTRS));
         }
         if inode.is_dir() && inode.size != current.entries && !self.lost {
             let detail = format!("it says {}, there are {}", inode.size, current.entries);

@@ -14,8 +14,8 @@ use std::collections::{HashMap, HashSet};
 use super::files::{Context, check_mode, item};
 use super::links::EntryRow;
 use crate::finding::{
-    ENTRY_HASH, ENTRY_NAME, ENTRY_TWICE, EXTENT_PAST_END, INODE_ITEMS, ITEM_VALUE, XATTR_HASH,
-    XATTR_PIECE_UNNAMED, XATTR_PIECES, XATTR_TWICE,
+    ENTRY_HASH, ENTRY_NAME, ENTRY_TWICE, EXTENT_PAST_END, INODE_ITEMS, ITEM_VALUE, TRUNCATION_SIZE,
+    XATTR_HASH, XATTR_PIECE_UNNAMED, XATTR_PIECES, XATTR_TWICE,
 };
 
 /// Said of values in pieces without the feature.
@@ -218,8 +218,20 @@ impl Current {
             context.findings.add(&INODE_ITEMS, place, what);
         }
         let blocks = inode.size.div_ceil(BLOCK_SIZE as u64);
-        let truncating = context.truncations.binary_search(&self.ino.0).is_ok();
-        if inode.is_file() && self.data_end > blocks && !truncating {
+        let truncation = context
+            .truncations
+            .binary_search_by_key(&self.ino.0, |(ino, _)| *ino);
+        let kept = truncation.ok().and_then(|at| context.truncations.get(at));
+        if let Some((_, kept)) = kept.copied()
+            && inode.is_file()
+            && kept < blocks
+        {
+            let detail = format!("blocks from {kept} on, its size is {}", inode.size);
+            context.findings.add(&TRUNCATION_SIZE, place, detail);
+            let value = blocks.to_le_bytes().to_vec();
+            context.plan.put(Key::truncation(self.ino), value);
+        }
+        if inode.is_file() && self.data_end > blocks && truncation.is_err() {
             let detail = format!(
                 "its size is {}, it has block {}",
                 inode.size,

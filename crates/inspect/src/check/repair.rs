@@ -72,6 +72,13 @@ pub(crate) struct Corrections {
     pub flags: Option<u32>,
 }
 
+impl Corrections {
+    /// Sets a flag of the inode, beside those that are set already.
+    pub(crate) fn set_flag(&mut self, inode: &Inode, flag: u32) {
+        self.flags = Some(self.flags.unwrap_or(inode.flags) | flag);
+    }
+}
+
 impl Plan {
     pub(crate) fn put(&mut self, key: Key, value: Vec<u8>) {
         let key = key.at(VersionId(0));

@@ -225,7 +225,9 @@ impl Sharing {
                 }
             }
         }
-        for first in &self.touched {
+        // The last first: what shortens a count comes after what counts the rest, so that wherever the plan, or its carrying out, ends too early
+        // no block of several files counts as one of a single one.
+        for first in self.touched.iter().rev() {
             let key = Key::references(*first);
             match self.counts.get(first) {
                 Some((end, count)) => {
@@ -286,7 +288,7 @@ fn free(ranges: &[(u64, u64)], state: &State<'_, '_>, plan: &mut Plan) {
     });
     for (block, end, extent, first) in extents {
         let mut done = block;
-        let mut is_kept = false;
+        let mut parts = Vec::new();
         let gone = ranges.iter().copied().skip(first);
         for (from, to) in gone
             .take_while(|(from, _)| *from < end)
@@ -294,16 +296,24 @@ fn free(ranges: &[(u64, u64)], state: &State<'_, '_>, plan: &mut Plan) {
         {
             if from > done {
                 let part = extent.part(done - block, from - done);
-                plan.put(Key::extent(SHARED, done), part.encode());
-                is_kept |= done == block;
+                parts.push((Key::extent(SHARED, done), part));
             }
             done = to.min(end);
         }
-        if !is_kept {
-            plan.delete(Key::extent(SHARED, block));
-        }
+        replace(plan, Key::extent(SHARED, block), &parts);
     }
     plan.recount();
+}
+
+/// Plans to put parts of an extent, which ascend, in its place. It gives way last: where the plan ends in between, or its carrying out, what is left
+/// overlaps, which the next plan puts right, and nothing is gone that has no other place yet.
+fn replace(plan: &mut Plan, whole: Key, parts: &[(Key, Extent)]) {
+    for (key, part) in parts.iter().rev() {
+        plan.put(*key, part.encode());
+    }
+    if parts.iter().all(|(key, _)| *key != whole) {
+        plan.delete(whole);
+    }
 }
 
 impl Context<'_, '_> {
@@ -391,12 +401,6 @@ impl Context<'_, '_> {
 
     /// Plans to leave what a file cannot have as a hole.
     fn plan_holes(&mut self, key: &Key, range: (u64, u64), missing: &[(u64, u64)]) {
-        let parts = present_parts(key, range, missing);
-        if parts.iter().all(|(of, _)| of != key) {
-            self.plan.delete(*key);
-        }
-        for (key, part) in parts {
-            self.plan.put(key, part.encode());
-        }
+        replace(self.plan, *key, &present_parts(key, range, missing));
     }
 }

@@ -2,7 +2,7 @@
 //! lead to a page that is lost, and leads to an older version of it, counts in a zone in which the
 //! zone table does not count it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::{Addr, PageId, ZoneId};
@@ -53,6 +53,7 @@ pub(crate) fn audit(
             forest.faults += counted - valid;
         }
     }
+    let moved: HashSet<PageId> = forest.moved.iter().map(|(id, _)| *id).collect();
     for leaf in &forest.leaves {
         let id = leaf.page.0 as usize;
         let certain = mat.certain.get(id / MatEntry::PER_CHUNK) == Some(&true);
@@ -60,12 +61,7 @@ pub(crate) fn audit(
             .entries
             .get(id)
             .filter(|e| suspect.contains(&e.addr.zone()));
-        if certain
-            || forest
-                .moved
-                .iter()
-                .any(|(moved, _)| *moved == PageId(id as u64))
-        {
+        if certain || moved.contains(&leaf.page) {
             continue;
         }
         if let Some(page) = entry.and_then(|entry| scan.page_at(leaf.page, *entry)) {

@@ -240,13 +240,31 @@ impl<'d> Content<'_, 'd> {
 
     /// The last item of an inode and a kind, at an item or before it.
     fn floor(&self, ino: Ino, kind: KeyKind, item: u64) -> Option<(Key, Vec<u8>)> {
-        match self.state.versions().is_plain() || ino == SHARED {
+        self.floor_in(&self.at(ino), kind, item)
+    }
+
+    /// The same as a version shows it.
+    pub(super) fn floor_in(&self, at: &At, kind: KeyKind, item: u64) -> Option<(Key, Vec<u8>)> {
+        match self.state.versions().is_plain() || at.ino == SHARED {
             true => {
-                let found = self.state.floor(&Key::new(ino, kind, item));
-                found.filter(|(key, _)| (key.ino, key.kind) == (ino, kind))
+                let found = self.state.floor(&Key::new(at.ino, kind, item));
+                found.filter(|(key, _)| (key.ino, key.kind) == (at.ino, kind))
             }
-            false => self.state.floor_shown(&self.at(ino), kind, item),
+            false => self.state.floor_shown(at, kind, item),
         }
+    }
+
+    pub(super) fn state(&self) -> &State<'_, 'd> {
+        &self.state
+    }
+
+    pub(super) fn scope(&self) -> Rc<Scope> {
+        Rc::clone(&self.scope)
+    }
+
+    /// The lost ranges that a key is in.
+    pub(super) fn lost_at(&self, key: &Key) -> impl Iterator<Item = &LostRange> {
+        self.rebuilt.lost.holding(*key)
     }
 
     /// Of the versions that the volume has besides the one that is looked at, the subvolumes: how many are left out.
@@ -410,7 +428,7 @@ impl<'d> Content<'_, 'd> {
     /// all of it is in the journal.
     pub fn damage(&self, from: Key, to: Key) -> impl Iterator<Item = Damage> {
         let to = to.min(Key::inode(Ino(self.rebuilt.next_ino)));
-        let lost = self.rebuilt.lost.iter();
+        let lost = self.rebuilt.lost.between(from, to);
         lost.filter_map(move |lost| {
             let from = lost.low.max(from);
             let to = lost.high.map_or(to, |high| high.min(to));

@@ -34,6 +34,54 @@ impl LostRange {
     }
 }
 
+/// Ranges of keys that are lost, as they are looked up for each item and each block of the device: there may be very many of both.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LostRanges {
+    /// By their first keys. One may hold others: of a lost inner page, and of the leaves under it.
+    ranges: Vec<LostRange>,
+    /// How far the ranges up to each one reach; nothing for the end of the tree.
+    reach: Vec<Option<Key>>,
+}
+
+impl LostRanges {
+    pub(crate) fn new(mut ranges: Vec<LostRange>) -> LostRanges {
+        ranges.sort_by_key(|lost| lost.low);
+        let mut most = Some(Key::from_bytes(&[0; Key::LEN]));
+        let further = |lost: &LostRange| {
+            most = most.zip(lost.high).map(|(most, high)| most.max(high));
+            most
+        };
+        let reach = ranges.iter().map(further).collect();
+        LostRanges { ranges, reach }
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, LostRange> {
+        self.ranges.iter()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Those that reach past a key, beginning with one that may.
+    fn past(&self, key: Key) -> impl Iterator<Item = &LostRange> {
+        let ends = |high: &Option<Key>| high.is_some_and(|high| high <= key);
+        let first = self.reach.partition_point(ends);
+        let ranges = self.ranges.iter().skip(first);
+        ranges.filter(move |lost| lost.high.is_none_or(|high| key < high))
+    }
+
+    /// Those that overlap `from..to`.
+    pub(crate) fn between(&self, from: Key, to: Key) -> impl Iterator<Item = &LostRange> {
+        self.past(from).take_while(move |lost| lost.low < to)
+    }
+
+    /// Those that hold a key.
+    pub(crate) fn holding(&self, key: Key) -> impl Iterator<Item = &LostRange> {
+        self.past(key).take_while(move |lost| lost.low <= key)
+    }
+}
+
 /// What is left of a tree.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Forest {
@@ -311,4 +359,55 @@ fn mark(forest: &mut Forest, page: &PageVersion) {
     }
     forest.pages += 1;
     forest.height = forest.height.max(page.level);
+}
+
+#[cfg(test)]
+mod tests {
+    use persimmon_format::{Ino, Key};
+
+    use super::{Instead, LostRange, LostRanges};
+
+    /// Ranges beside each other, in each other, and without an end: a search finds those that a look at each finds.
+    #[test]
+    fn lost_ranges_are_found_by_key() {
+        let key = |number: u64| Key::inode(Ino(number));
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        };
+        for round in 0..200 {
+            let mut ranges = Vec::new();
+            for _ in 0..random(12) {
+                let low = random(60);
+                let most = if random(4) == 0 { 60 } else { 4 };
+                let high = low + 1 + random(most);
+                let is_last = round % 5 == 0 && random(6) == 0;
+                ranges.push(LostRange {
+                    low: key(low),
+                    high: (!is_last).then_some(key(high)),
+                    instead: Instead::Leaves(high),
+                });
+            }
+            let lost = LostRanges::new(ranges.clone());
+            ranges.sort_by_key(|range| range.low);
+            let same = |found: Vec<&LostRange>, right: Vec<&LostRange>| {
+                let told =
+                    |all: &[&LostRange]| all.iter().map(|l| (l.low, l.high)).collect::<Vec<_>>();
+                assert_eq!(told(&found), told(&right));
+            };
+            for at in 0..130 {
+                let right = ranges.iter().filter(|range| range.holds(&key(at)));
+                same(lost.holding(key(at)).collect(), right.collect());
+                let (from, to) = (key(at), key(at + random(9)));
+                let overlaps = |range: &&LostRange| {
+                    range.low < to && range.high.is_none_or(|high| from < high)
+                };
+                let right = ranges.iter().filter(overlaps);
+                same(lost.between(from, to).collect(), right.collect());
+            }
+        }
+    }
 }

@@ -16,6 +16,7 @@ mod audit;
 mod content;
 mod forest;
 mod names;
+mod older;
 mod scan;
 mod summaries;
 mod tables;
@@ -39,7 +40,7 @@ use crate::replay::{self, Journal};
 use crate::tree::CheckedTree;
 use crate::volume::{Inspector, ZoneHeaderFields, ZoneUse};
 use audit::audit;
-use forest::{Forest, Grower, Instead, LostRange};
+use forest::{Forest, Grower, Instead, LostRange, LostRanges};
 use scan::Scan;
 use tables::{Mat, Trust};
 
@@ -77,7 +78,7 @@ pub enum Source {
 pub struct Rebuilt<'d> {
     pub(crate) inspector: Inspector<'d>,
     pub(crate) tree: CheckedTree,
-    pub(crate) lost: Vec<LostRange>,
+    pub(crate) lost: LostRanges,
     pub(crate) source: Source,
     /// The journal may have ended too early.
     pub(crate) journal_broken: bool,
@@ -252,7 +253,7 @@ pub fn rebuild<'d>(
             height: forest.height,
             lost: !forest.lost.is_empty(),
         },
-        lost: forest.lost,
+        lost: LostRanges::new(forest.lost),
         source,
         journal_broken,
         pages_lost,

@@ -24,6 +24,8 @@ pub struct Node {
     /// The tree has anything of it; else there is data alone.
     pub(crate) in_tree: bool,
     parent: u64,
+    /// Names that it says it has.
+    links: u32,
 }
 
 /// A directory entry, without its name.
@@ -54,6 +56,7 @@ impl Nodes {
             file_type: inode.file_type(),
             in_tree: true,
             parent: inode.parent.0,
+            links: inode.nlink,
         });
     }
 
@@ -76,6 +79,7 @@ impl Nodes {
                 file_type,
                 in_tree: true,
                 parent: 0,
+                links: 0,
             }),
         }
     }
@@ -92,6 +96,17 @@ impl Nodes {
         self.nodes.get(index)
     }
 
+    /// Unlinked inodes that wait to be freed. A record of one that has links is stale, as a check would say: it was made before the inode got
+    /// its name.
+    fn orphans(&self) -> HashSet<u64> {
+        let waits = |ino: u64| match self.find(Ino(ino)) {
+            Some(node) if node.has_inode => node.links == 0,
+            _ => !self.entries.iter().any(|entry| entry.child == ino),
+        };
+        let orphans = self.orphans.iter().copied();
+        orphans.filter(|ino| waits(*ino)).collect()
+    }
+
     /// Adds files of which there is data alone. What lost its attributes has the type that its
     /// name tells.
     pub(crate) fn add_without_inode(&mut self, inos: BTreeSet<Ino>) {
@@ -105,6 +120,7 @@ impl Nodes {
             file_type: REGULAR,
             in_tree: false,
             parent: 0,
+            links: 0,
         }));
         self.nodes.sort_unstable_by_key(|node| node.ino);
         for entry in &self.entries {
@@ -148,7 +164,7 @@ impl Placement {
         name: &dyn Fn(&Entry) -> Option<Vec<u8>>,
     ) -> Placement {
         let mut placement = Placement {
-            orphans: nodes.orphans.iter().copied().collect(),
+            orphans: nodes.orphans(),
             ..Placement::default()
         };
         placement.choose_names(nodes);

@@ -22,7 +22,7 @@ use persimmon_format::{Addr, DeviceId, Ino, Key, ZoneId};
 
 use super::Rebuilt;
 use super::content::Content;
-use super::forest::{Instead, LostRange};
+use super::forest::Instead;
 use crate::summaries::DataZone;
 use crate::volume::Inspector;
 
@@ -68,11 +68,6 @@ pub(crate) fn read(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Found {
     let inspector = &rebuilt.inspector;
-    let lost: Vec<&LostRange> = rebuilt
-        .lost
-        .iter()
-        .filter(|lost| !matches!(lost.instead, Instead::Older(_)))
-        .collect();
     let Found {
         mut strays,
         mut moved,
@@ -98,8 +93,8 @@ pub(crate) fn read(
             let later = log_lost && place >= cut;
             let in_tree = content.place_of(ino, block);
             let is_in_lost = |(ino, block)| {
-                let key = Key::extent(ino, block);
-                lost.iter().any(|lost| lost.holds(&key))
+                let mut lost = rebuilt.lost.holding(Key::extent(ino, block));
+                lost.any(|lost| !matches!(lost.instead, Instead::Older(_)))
             };
             let is_lost = is_in_lost((ino, block)) || is_in_lost(in_tree);
             if !(log_lost || is_lost) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use persimmon_device::ZonedDevice;
 use persimmon_engine::{Deltas, FormatOptions, Intent, Options, Task, Volume};
-use persimmon_format::inode::{Inode, ROOT, Timestamp};
+use persimmon_format::inode::{FLAG_XATTRS, Inode, ROOT, Timestamp};
 use persimmon_format::name::{DirEntry, first_item, may_have};
 use persimmon_format::xattr::{Pieces, XATTR_INLINE_MAX, Xattr, XattrValue, cut, piece_key};
 use persimmon_format::{
@@ -169,6 +169,7 @@ pub fn add_xattr(volume: &Volume, ino: Ino, name: &str, value: &[u8]) {
         tx.put(Key::new(ino, KeyKind::XATTR, item), xattr.encode());
         let mut inode = tx.inode(ino)?.unwrap();
         inode.xattr_names += Xattr::listed_len(name.as_bytes());
+        inode.flags |= FLAG_XATTRS;
         tx.put_inode(ino, &inode);
         Ok(())
     });

@@ -115,6 +115,10 @@ impl Mend<'_, '_> {
 
     /// Whether all is there that an extent has.
     fn is_whole(&mut self, key: &Key, extent: &Extent) -> bool {
+        let all = (key.item, key.item.saturating_add(extent.blocks()));
+        if self.not_newer(key, extent) != all {
+            return false;
+        }
         match extent {
             Extent::Shared { at, blocks } => {
                 let end = at.saturating_add((*blocks).into());
