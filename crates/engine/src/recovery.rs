@@ -177,9 +177,7 @@ fn open_as_reported(
         mat_lost: mat_chunks_lost,
         zit_lost: zit_chunks_lost,
     } = Tables::read(&media, &identity, report, &footer)?;
-    let damaged = |f: &FoundZone| f.headless() || !f.is_whole(copies);
-    let replayed_zones = blocks::from(&log_zones, footer.replay.sequence);
-    let uneven = uneven || replayed_zones.iter().any(damaged);
+    let uneven = uneven || has_damaged(blocks::from(&log_zones, footer.replay.sequence), copies);
     let begin_log_zone = options.begin_log_zone || is_log_elsewhere(&media, &log_zones);
     let leave_zone = uneven || begin_log_zone;
     // What only one zone of a pair has is durable when a checkpoint has it: the log is left then.
@@ -207,8 +205,8 @@ fn open_as_reported(
     let mut meta = metadata(&footer, mat);
     meta.watch(&media.alarm);
 
-    let next_sequence = footer.next_zone_sequence;
-    let arrival = Arrival::new(&media, &identity, report, &zit, next_sequence);
+    let begun = footer.next_zone_sequence;
+    let arrival = Arrival::new(&media, &identity, report, &zit, begun);
     let target = ReplayTarget {
         key: &key,
         zones: &zones,
@@ -226,11 +224,10 @@ fn open_as_reported(
     // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
     // it: they would come back in the place of new ones that a power cut loses.
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
-    // What hangs on one zone of a stripe set is so once it is written anew: if that comes to nothing the next mount looks again.
-    let durable = if leave_zone || !thin.is_empty() {
-        replay.durable.max(log_start.counted)
-    } else {
-        last
+    let durable = match leave_zone || !thin.is_empty() {
+        true => replay.durable.max(log_start.counted),
+        // What hangs on one zone of a stripe set is so once it is written anew: if that comes to nothing the next mount looks again.
+        false => last,
     };
     let known = (durable, log_start.footer);
     let state = log_state(&replay, &blocks, new_epoch.then_some(last), known);
@@ -289,6 +286,12 @@ fn open_as_reported(
     };
     go_on(&engine, report, &stale, &summary, &unsure)?;
     Ok(Progress::Opened(Box::new((engine, summary))))
+}
+
+/// Whether of any zone of the log a header or a copy is missing.
+fn has_damaged(zones: &[FoundZone], copies: u32) -> bool {
+    let mut zones = zones.iter();
+    zones.any(|zone| zone.headless() || !zone.is_whole(copies))
 }
 
 /// Whether the log ends in a zone that it may not take: a volume that got a device for metadata had it on the other one before.
