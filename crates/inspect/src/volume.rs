@@ -148,10 +148,8 @@ impl<'d> Inspector<'d> {
         let mut undecodable = undecodable;
         if identity.copies() == 1 {
             // One that is offline tells nothing either. Of a pair the other does.
-            undecodable.extend(media.log_candidates().filter(|zone| {
-                let info = media.zone(*zone);
-                info.is_some_and(|info| info.state == ZoneState::Offline)
-            }));
+            let candidates = media.log_candidates();
+            undecodable.extend(candidates.filter(|zone| media.is_offline(*zone)));
         }
         if !log.may_go_on_elsewhere(&media, &key) {
             undecodable.clear();

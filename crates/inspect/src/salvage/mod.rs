@@ -401,9 +401,10 @@ impl<'d> Rebuilt<'d> {
     }
 }
 
-/// Zones of which nothing can be decoded, where the log may have gone on.
+/// Zones of which nothing can be decoded, where the log may have gone on. Those that are offline are told as [`lost_of_log`].
 fn lost_ends(inspector: &Inspector<'_>, log: Option<&(Candidate, Journal)>) -> Vec<ZoneId> {
     let undecodable = inspector.undecodable.iter().copied();
+    let undecodable = undecodable.filter(|zone| !inspector.media.is_offline(*zone));
     match log {
         Some((candidate, journal)) => undecodable
             .filter(|zone| inspector.may_be_lost_end(*zone, &candidate.checkpoint, journal))
