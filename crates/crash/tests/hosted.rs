@@ -5,12 +5,16 @@ use persimmon_crash::hosted::{Plan, Tally, run};
 
 /// Some 20 seconds.
 const RUNS: u64 = 70;
+/// Some that overwrite so much that zones are emptied.
+const RUNS_CHURNING: u64 = 15;
 
 #[test]
 fn what_the_library_acknowledged_outlives_its_host() {
     let mut tally = Tally::default();
-    for seed in 0..RUNS {
-        match run(&Plan::new(seed)) {
+    let churning = (0..RUNS_CHURNING).map(|seed| Plan::new(seed).churning());
+    for plan in (0..RUNS).map(Plan::new).chain(churning) {
+        let seed = plan.seed;
+        match run(&plan) {
             Ok(covered) => tally += covered,
             Err(failure) => panic!("seed {seed}: {}", failure.why),
         }

@@ -94,6 +94,17 @@ impl Plan {
         self
     }
 
+    /// The same with so much overwritten that zones are emptied, and more moments looked at.
+    #[must_use]
+    pub fn churning(mut self) -> Plan {
+        self.mixes.fill(Mix::Churn);
+        self.ops = 300;
+        self.bytes_max = 4 << 20;
+        self.moments_max = 12;
+        self.geometry.zone_count = 28;
+        self
+    }
+
     pub(super) fn without_mistake(&self) -> Plan {
         let mut plan = self.clone();
         plan.host.mistake = None;
