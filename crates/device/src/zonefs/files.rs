@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use persimmon_sync::{Condvar, Mutex, MutexGuard};
 
@@ -18,6 +20,9 @@ use crate::{Result, ZoneId};
 
 /// Files open for reading alone.
 const READ_FILES_MAX: usize = 64;
+/// How long a file that was closed may still count as open, and how often that is looked at.
+const CLOSING_MAX: Duration = Duration::from_secs(1);
+const CLOSING_POLL: Duration = Duration::from_millis(1);
 
 /// The directory of a zonefs with the files of sequential zones.
 #[derive(Clone, Debug)]
@@ -151,7 +156,7 @@ impl Writers {
             }
         }
         drop(state);
-        let opened = self.files.open(zone, true);
+        let opened = once_closed(|| self.files.open(zone, true));
         let mut state = self.lock();
         let answer = match opened {
             Ok(file) => {
@@ -261,11 +266,30 @@ fn is_over(file: &File) -> bool {
     })
 }
 
+/// Opens a file, for which a file that was closed last may still count as open: `io_uring` can let go of a file a little after
+/// it told that a write is over.
+fn once_closed(mut open: impl FnMut() -> io::Result<File>) -> io::Result<File> {
+    let until = Instant::now() + CLOSING_MAX;
+    loop {
+        match open() {
+            Err(error) if is_too_many(&error) && Instant::now() < until => {
+                thread::sleep(CLOSING_POLL);
+            }
+            opened => return opened,
+        }
+    }
+}
+
 /// Zonefs refuses to open a file beyond the limits of the drive.
+fn is_too_many(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::BUSY)
+}
+
 fn too_many(error: io::Error) -> Failure {
-    match Errno::from_io_error(&error) {
-        Some(Errno::BUSY) => Errno::TOOMANYREFS.into(),
-        _ => error.into(),
+    if is_too_many(&error) {
+        Errno::TOOMANYREFS.into()
+    } else {
+        error.into()
     }
 }
 
@@ -348,7 +372,6 @@ impl ReadState {
 mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
-    use std::thread;
 
     use super::*;
     use crate::DeviceError;
@@ -411,6 +434,24 @@ mod tests {
         let absent = writers.hold(ZoneId(99), &mut || Ok(())).unwrap();
         assert!(absent.is_err());
         assert!(writers.lock().open.is_empty());
+    }
+
+    /// A drive of six open zones had a seventh, which was closed, but not yet by `io_uring`.
+    #[test]
+    fn a_file_that_is_being_closed_is_waited_for() {
+        let busy = || io::Error::from_raw_os_error(Errno::BUSY.raw_os_error());
+        let mut asked = 0;
+        let opened = once_closed(|| {
+            asked += 1;
+            if asked < 4 {
+                Err(busy())
+            } else {
+                tempfile::tempfile()
+            }
+        });
+        assert!(opened.is_ok());
+        let refused = once_closed(|| Err(busy())).unwrap_err();
+        assert!(is_too_many(&refused));
     }
 
     /// Zonefs makes the file of a failed zone immutable and takes its permissions, and then refuses to flush through it. Flushes
