@@ -100,7 +100,8 @@ fn panicked(panic: &(dyn Any + Send)) -> Failure {
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_default();
-    tracing::error!("a call panicked: {what}");
+    // A thread that is ending may have nothing left to log with: that panics too, where nobody catches it.
+    let _ = catch_unwind(|| tracing::error!("a call panicked: {what}"));
     Failure {
         errno: libc::EIO,
         message: format!("a bug in libpersimmon, please report it: {what}"),

@@ -1,9 +1,11 @@
 //! Reads that do not hold up who asks for them: submitted, and looked at later.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use persimmon_sync::{Condvar, Mutex};
@@ -16,6 +18,15 @@ const READERS: usize = 4;
 /// Reads that may wait. One more is done by who submits it: a bound, and what slows a caller down that asks for more
 /// than is done.
 const WAITING_MAX: usize = 256;
+
+/// Readers that were started by this process.
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Which of them this thread is; 0: none. Nothing has to be done for it when a thread ends, so that it can be asked also then: who closes
+    /// a volume in a handler of `atexit` has no `thread::current()` any more.
+    static READER: Cell<u64> = const { Cell::new(0) };
+}
 
 /// One submitted read.
 struct Slot {
@@ -116,7 +127,7 @@ impl Drop for PendingRead {
 #[derive(Default)]
 pub(crate) struct Readers {
     queue: Arc<Queue>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<(u64, JoinHandle<()>)>>,
 }
 
 #[derive(Default)]
@@ -164,8 +175,13 @@ impl Readers {
         let mut threads = self.threads.lock();
         while threads.len() < READERS {
             let queue = Arc::clone(&self.queue);
+            let number = STARTED.fetch_add(1, Ordering::Relaxed) + 1;
             let thread = thread::Builder::new().name("reads".into());
-            threads.push(thread.spawn(move || queue.serve())?);
+            let thread = thread.spawn(move || {
+                READER.set(number);
+                queue.serve();
+            })?;
+            threads.push((number, thread));
         }
         Ok(())
     }
@@ -176,9 +192,9 @@ impl Drop for Readers {
         self.queue.tasks.lock().ended = true;
         self.queue.changed.notify_all();
         // The last handle to a filesystem may be a read's: then its own thread is here.
-        let others = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
+        let own = READER.get();
         let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads.into_iter().filter(others) {
+        for (_, thread) in threads.into_iter().filter(|(number, _)| *number != own) {
             // What panics in a read is caught there.
             let _ = thread.join();
         }
