@@ -186,7 +186,10 @@ class PersimmonFileSystem : public FileSystem {
   }
 
   IOStatus LinkFile(const std::string& from, const std::string& to, const IOOptions&, IODebugContext*) override {
-    return ToStatus(persimmon_link(volume_->fs(), from.c_str(), to.c_str()));
+    const int error = persimmon_link(volume_->fs(), from.c_str(), to.c_str());
+    // Between projects, and out of a snapshot. Told so, as RocksDB's own file system tells it of two devices, checkpoints and ingestion copy.
+    if (error == EXDEV) return IOStatus::NotSupported(persimmon_error_message());
+    return ToStatus(error);
   }
 
   IOStatus NumFileLinks(const std::string& path, const IOOptions&, uint64_t* count, IODebugContext*) override {

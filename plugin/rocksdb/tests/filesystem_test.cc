@@ -3,11 +3,14 @@
 //   filesystem_test URI             everything but what follows
 //   filesystem_test URI read_only   what everything but what follows has left, of a URI with read_only=1
 //   filesystem_test URI lifetimes   writes files of each lifetime, by hints and by names; their zones tell whether they got there
+//   filesystem_test URI projects    in two folders, /one and /two, that are of different projects
 //   filesystem_test URI die         writes files and is killed by itself
 //   filesystem_test URI died MODE   what that left, by the mode of flush: kernel, through or memory
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include <signal.h>
 #include <unistd.h>
+
+#include <rocksdb/utilities/checkpoint.h>
 
 #include <algorithm>
 #include <ctime>
@@ -389,6 +392,29 @@ class Tests {
     Check(Content("/table") == content && fs_->FileExists("/new", kIO, nullptr).IsNotFound(), "something has changed");
   }
 
+  // What cannot be linked is copied where RocksDB is told so by NotSupported: checkpoints failed, and so did files that were brought in.
+  void Projects() {
+    Write("/one/file", "content");
+    const IOStatus status = fs_->LinkFile("/one/file", "/two/file", kIO, nullptr);
+    Check(status.IsNotSupported(), "a link between projects: " + status.ToString());
+    const std::unique_ptr<Env> env = NewCompositeEnv(fs_);
+    Options options = SmallDatabase(env.get());
+    DB* db = nullptr;
+    CheckOk(DB::Open(options, "/one/db", &db), "open");
+    CheckOk(db->Put(WriteOptions(), "key", "value"), "put");
+    CheckOk(db->Flush(FlushOptions()), "flush");
+    Checkpoint* checkpoint = nullptr;
+    CheckOk(Checkpoint::Create(db, &checkpoint), "checkpoint");
+    CheckOk(checkpoint->CreateCheckpoint("/two/db"), "checkpoint into another project");
+    delete checkpoint;
+    delete db;
+    CheckOk(DB::OpenForReadOnly(options, "/two/db", &db), "open of the checkpoint");
+    std::string value;
+    CheckOk(db->Get(ReadOptions(), "key", &value), "get");
+    Check(value == "value", "what the checkpoint has");
+    delete db;
+  }
+
   // A log that is flushed, one that is not, a table that is closed: what outlives a kill.
   [[noreturn]] void Die() {
     std::shared_ptr<Logger> messages;
@@ -452,9 +478,9 @@ class Tests {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 2 ? argv[2] : "";
-  Check(argc == 2 || (argc == 3 && (what == "die" || what == "read_only" || what == "lifetimes")) ||
+  Check(argc == 2 || (argc == 3 && (what == "die" || what == "read_only" || what == "lifetimes" || what == "projects")) ||
             (argc == 4 && what == "died"),
-        "usage: filesystem_test URI [read_only | lifetimes | die | died kernel|through|memory]");
+        "usage: filesystem_test URI [read_only | lifetimes | projects | die | died kernel|through|memory]");
   Tests tests(argv[1]);
   if (what == "die") tests.Die();
   if (what == "died") {
@@ -463,6 +489,8 @@ int main(int argc, char** argv) {
     tests.ReadOnly();
   } else if (what == "lifetimes") {
     tests.Lifetimes();
+  } else if (what == "projects") {
+    tests.Projects();
   } else {
     tests.All();
   }

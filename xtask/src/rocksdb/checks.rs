@@ -64,6 +64,25 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         output(writes.args([&uri(&image, ""), "lifetimes"]))?;
         lifetimes(plugin, &image)
     });
+    tally.check("what cannot be linked between projects is copied", || {
+        let image = plugin.make_volume(scratch, "projects.img", VOLUME_BYTES)?;
+        output(plugin.tool("quota").arg("on").arg(&image))?;
+        for (id, dir) in [("1", "/one"), ("2", "/two")] {
+            output(plugin.tool("fs").arg("mkdir").arg(&image).arg(dir))?;
+            let mut project = plugin.tool("quota");
+            output(
+                project
+                    .args(["project", dir, "--id", id, "--of"])
+                    .arg(&image),
+            )?;
+        }
+        output(
+            plugin
+                .test("filesystem_test")
+                .args([&uri(&image, ""), "projects"]),
+        )?;
+        plugin.fsck(&image)
+    });
     tally.check("a database over RocksDB's C interface", || {
         let image = plugin.make_volume(scratch, "c.img", VOLUME_BYTES)?;
         let mut test = std::process::Command::new(plugin.folder.join(C_TEST));
