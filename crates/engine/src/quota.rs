@@ -220,9 +220,15 @@ impl Quotas {
             let (mut next, mut more) = (Some(from), BTreeMap::new());
             for _ in 0..at_once {
                 let Some(start) = next else { break };
-                let found = next_inode(tx, start)?;
-                next = found.map(|(ino, _)| ino.0 + 1);
-                if let Some((_, Some(inode))) = found {
+                let (found, rest) = next_inode(tx, Ino(start))?;
+                next = rest.map(|ino| ino.0);
+                let Found::Inode(inode) = found else {
+                    if matches!(found, Found::Enough) {
+                        break;
+                    }
+                    continue;
+                };
+                if let Some(inode) = inode {
                     for owner in Owners::of(&inode).iter() {
                         let usage: &mut Usage = more.entry(owner).or_default();
                         usage.sectors = usage.sectors.saturating_add(inode.sectors);
@@ -330,29 +336,40 @@ impl Quotas {
     }
 }
 
-/// The first inode of the main subvolume from a number on; one that is damaged has no content, and is counted once it is mended.
-fn next_inode(tx: &Transaction<'_>, from: u64) -> Result<Option<(Ino, Option<Inode>)>> {
-    let mut from = Ino(from);
-    loop {
-        if from != from.plain() {
-            return Ok(None);
+/// What is found first in the main subvolume from an inode number on.
+enum Found {
+    /// An inode; one that is damaged has no content, and is counted once it is mended.
+    Inode(Option<Inode>),
+    /// Items that lost their inode.
+    Items,
+    /// As many stored items that show nothing as should be looked at in a transaction.
+    Enough,
+}
+
+/// The same, with the inode number to go on at, if there may be more.
+fn next_inode(tx: &Transaction<'_>, from: Ino) -> Result<(Found, Option<Ino>)> {
+    let following = |ino: Ino| Some(Ino(ino.0 + 1)).filter(|ino| *ino == ino.plain());
+    let (mut found, mut rest) = (Found::Items, None);
+    let end = Key::inode(Ino(Ino(u64::MAX).plain().0));
+    let passed = tx.scan_some(Key::inode(from)..end, |key, value| {
+        if key.kind == KeyKind::INODE {
+            found = Found::Inode(Inode::decode(value).ok());
         }
-        let mut found = None;
-        let end = Key::inode(Ino(Ino(u64::MAX).plain().0));
-        tx.scan(Key::inode(from)..end, |key, value| {
-            found = Some((
-                key,
-                (key.kind == KeyKind::INODE).then(|| Inode::decode(value).ok()),
-            ));
-            Ok(ControlFlow::Break(()))
-        })?;
-        match found {
-            None => return Ok(None),
-            Some((key, Some(inode))) => return Ok(Some((key.ino, inode))),
-            // Items that lost their inode.
-            Some((key, None)) => from = Ino(key.ino.0 + 1),
-        }
-    }
+        rest = following(key.ino);
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(match passed {
+        // Where it is in the midst of an inode's items there is no inode: that comes first.
+        Some(key) => (
+            Found::Enough,
+            if key.kind == KeyKind::INODE {
+                Some(key.ino)
+            } else {
+                following(key.ino)
+            },
+        ),
+        None => (found, rest),
+    })
 }
 
 /// Refuses a change after which an inode would take more of its owners' quota than there is. Of those that had it before nothing more is taken.

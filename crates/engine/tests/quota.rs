@@ -97,7 +97,6 @@ fn owners_of_what_cleaning_compressed_anew_are_found_after_a_crash() {
     while volume.step(Task::Clean).unwrap() == Progress::Worked {}
     volume.sync().unwrap();
     let after = sectors(&volume);
-    eprintln!("SECT {before} {after}");
     assert!(after < before);
     let volume = open_with(
         &Arc::new(device.snapshot().intact()),

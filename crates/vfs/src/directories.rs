@@ -13,8 +13,6 @@ use crate::{Attr, Entry, Error, FileKind, Handle, Ino, Listing, Result, SNAPSHOT
 const BATCH: usize = 256;
 /// The same with attributes.
 const BATCH_PLUS: usize = 64;
-/// Stored items looked at for that: of names that are removed from the live files and that a snapshot has none is shown.
-const STORED_AT_ONCE: usize = 4096;
 /// Cookie of `.`.
 const DOT: u64 = 1;
 /// Cookie of `..`.
@@ -165,7 +163,7 @@ impl Vfs {
             batch.next_item = None;
             let first = Key::new(dir, KeyKind::DIR_ENTRY, from);
             let names = first..Key::new(dir, KeyKind::EXTENT, 0);
-            let next = view.scan_some(names, STORED_AT_ONCE, |key, bytes| {
+            let next = view.scan_some(names, |key, bytes| {
                 // One that is no name hides no other.
                 match Target::decode(dir, bytes) {
                     Ok((entry, target)) if entry.has_possible_name() => {

@@ -141,7 +141,8 @@ impl Vfs {
         self.view(|view| {
             let (mut entries, mut next) = (Vec::new(), None);
             let first = Key::new(dir, KeyKind::DIR_ENTRY, from);
-            view.scan(first..Key::new(dir, KeyKind::EXTENT, 0), |key, bytes| {
+            let names = first..Key::new(dir, KeyKind::EXTENT, 0);
+            let passed = view.scan_some(names, |key, bytes| {
                 if entries.len() >= ENTRIES_AT_ONCE {
                     next = Some(key.item);
                     return Ok(ControlFlow::Break(()));
@@ -151,7 +152,7 @@ impl Vfs {
                 }
                 Ok(ControlFlow::Continue(()))
             })?;
-            Ok((entries, next))
+            Ok((entries, next.or(passed.map(|key| key.item))))
         })
     }
 

@@ -498,21 +498,25 @@ impl FileData {
             self.drop_staged(*ino);
         }
         // How far the first of them is freed.
-        let mut from = 0;
+        let mut from = Freeing::default();
         while !inos.is_empty() {
             // Of the others nothing is freed yet.
             let start = std::mem::take(&mut from);
             let freed = self.history.update::<_, Error>(Intent::Shrink, |tx| {
                 let mut freed = 0;
                 for (number, ino) in inos.iter().enumerate() {
-                    let start = if number == 0 { start } else { 0 };
+                    let start = if number == 0 {
+                        start
+                    } else {
+                        Freeing::default()
+                    };
                     match self.free_some(tx, *ino, start)? {
                         Freed::Little => freed += 1,
-                        Freed::Much => return Ok((freed + 1, 0)),
-                        Freed::Part { next } => return Ok((freed, next)),
+                        Freed::Much => return Ok((freed + 1, Freeing::default())),
+                        Freed::Part(next) => return Ok((freed, next)),
                     }
                 }
-                Ok((freed, 0))
+                Ok((freed, Freeing::default()))
             });
             match freed {
                 Ok((freed, next)) => {
@@ -584,8 +588,8 @@ impl FileData {
         }
     }
 
-    /// Adds to a transaction what frees an inode, or as much of that as one should hold. Before `from` it has no extents any more.
-    fn free_some(&self, tx: &mut Transaction<'_>, ino: Ino, from: u64) -> Result<Freed> {
+    /// Adds to a transaction what frees an inode, or as much of that as one should hold. Before `from` it has nothing any more.
+    fn free_some(&self, tx: &mut Transaction<'_>, ino: Ino, from: Freeing) -> Result<Freed> {
         let before = tx.len();
         let key = Key::inode(ino);
         let is_other = |kind| !matches!(kind, KeyKind::EXTENT | KeyKind::INODE);
@@ -593,21 +597,27 @@ impl FileData {
         let is_shared = tx.find(|meta| meta.is_below(&key))? && tx.get(&key)?.is_some();
         if is_shared {
             let (owned, next) = tx.find(|meta| extents::some_owned(meta, ino, 0, DELTAS_END, 1))?;
-            let has_own = !owned.is_empty()
-                || next.is_some()
-                || !tx.owned_items(ino, is_other, 1)?.is_empty();
+            let has_own = !owned.is_empty() || next.is_some() || {
+                let (items, next) = tx.owned_items(ino, Freeing::ITEMS, is_other, 1)?;
+                !items.is_empty() || next.is_some()
+            };
             if has_own {
                 tx.delete(key);
-                return Ok(Freed::Part { next: 0 });
+                return Ok(Freed::Part(Freeing::default()));
             }
-        } else if let Some(next) = self.punch_some(tx, ino, from, free_end(from))? {
-            return Ok(Freed::Part { next });
+        } else if let Freeing::Extents(from) = from
+            && let Some(next) = self.punch_some(tx, ino, from, free_end(from))?
+        {
+            return Ok(Freed::Part(Freeing::Extents(next)));
         }
-        let items = tx.owned_items(ino, is_other, EXTENTS_MAX)?;
-        let more = items.len() >= EXTENTS_MAX;
+        let from = match from {
+            Freeing::Extents(_) => Freeing::ITEMS,
+            Freeing::Items(kind, item) => (kind, item),
+        };
+        let (items, next) = tx.owned_items(ino, from, is_other, EXTENTS_MAX)?;
         items.into_iter().for_each(|key| tx.delete(key));
-        if more {
-            return Ok(Freed::Part { next: from });
+        if let Some((kind, item)) = next {
+            return Ok(Freed::Part(Freeing::Items(kind, item)));
         }
         // An inode with nothing to it takes none of this.
         let little = tx.len() == before;
@@ -644,8 +654,26 @@ enum Freed {
     Little,
     /// All of it.
     Much,
-    /// Not all: extents of it are to be looked for from here on.
-    Part { next: u64 },
+    /// Not all: the rest begins here.
+    Part(Freeing),
+}
+
+/// How far an inode is freed: first its extents, from a block on, then its other items, from one on.
+#[derive(Clone, Copy)]
+enum Freeing {
+    Extents(u64),
+    Items(KeyKind, u64),
+}
+
+impl Freeing {
+    /// Before all items.
+    const ITEMS: (KeyKind, u64) = (KeyKind(0), 0);
+}
+
+impl Default for Freeing {
+    fn default() -> Freeing {
+        Freeing::Extents(0)
+    }
 }
 
 /// The holes between the first extents of `from..to` that have room, and how far these reach.

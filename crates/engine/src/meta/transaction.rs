@@ -13,6 +13,9 @@ use super::extents::{self, MappedExtent};
 use super::{Meta, tree};
 use crate::error::{Error, Result};
 
+/// Stored items that are looked at under one lock, where many of them may show nothing: there are as many as snapshots hold.
+const STORED_AT_ONCE: usize = 4096;
+
 /// What a transaction does to the space in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
@@ -94,11 +97,10 @@ impl<'a> View<'a> {
     pub fn scan_some(
         &self,
         keys: Range<Key>,
-        stored_max: usize,
         visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
     ) -> Result<Option<Key>> {
         let (from, to) = (Bound::Included(keys.start), Bound::Excluded(keys.end));
-        self.scan_at_most((from, to), stored_max, visit)
+        self.scan_at_most((from, to), STORED_AT_ONCE, visit)
     }
 
     pub(crate) fn scan_from(
@@ -206,31 +208,37 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Keys of an inode, of some kinds but extents, under which the subvolume owns an item that is no whiteout: at most `limit` of them.
+    /// Keys of an inode from a place on, of some kinds but extents, under which the subvolume owns an item that is no whiteout: at
+    /// most `limit` of them. With the place to go on at, if there may be more.
     pub(crate) fn owned_items(
         &self,
         ino: Ino,
+        (kind, item): (KeyKind, u64),
         is_wanted: impl Fn(KeyKind) -> bool,
         limit: usize,
-    ) -> Result<Vec<Key>> {
+    ) -> Result<(Vec<Key>, Option<(KeyKind, u64)>)> {
         let at = self.find(|meta| meta.versions.at(ino))?;
         let mut keys: Vec<Key> = Vec::new();
-        let first = Bound::Included(Key::new(at.ino, KeyKind(0), 0));
+        let (mut stored, mut before, mut next) = (0, None, None);
+        let first = Bound::Included(Key::new(at.ino, kind, item));
         // Extents, which may be many, are behind all others.
         let end = Bound::Excluded(Key::new(at.ino, KeyKind::EXTENT, 0));
         self.scan_stored((first, end), |key, value| {
-            if keys.len() >= limit {
+            let place = Key::new(ino, key.kind, key.item);
+            stored += 1;
+            // A version that absorbed another may own several items at a place.
+            let is_over = keys.len() >= limit || stored > STORED_AT_ONCE;
+            if before.replace(place) != Some(place) && is_over {
+                next = Some((key.kind, key.item));
                 return Ok(ControlFlow::Break(()));
             }
             let is_owned = at.scope.owns(key.version) && !key.is_whiteout(value);
-            let place = Key::new(ino, key.kind, key.item);
-            // A version that absorbed another may own several items at a place.
             if is_owned && is_wanted(key.kind) && keys.last() != Some(&place) {
                 keys.push(place);
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(keys)
+        Ok((keys, next))
     }
 
     pub(crate) fn extents(
