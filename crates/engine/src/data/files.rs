@@ -309,37 +309,50 @@ impl FileData {
         if let Some(damage) = &staged.damage {
             return Err(damage.clone());
         }
+        self.check_open(ino)?;
+        self.truncations.check(ino)
+    }
+
+    /// Nothing is staged of a subvolume that comes or goes.
+    fn check_open(&self, ino: Ino) -> Result<()> {
         let subvolume = ino.subvolume();
         if subvolume != SubvolumeId::MAIN && self.closed.lock().contains(&subvolume) {
             return Err(Error::NoSuchSnapshot);
         }
-        self.truncations.check(ino)
+        Ok(())
     }
 
     /// The staging of a regular file that is about to change, its size loaded.
     pub(super) fn load(&self, ino: Ino) -> Result<Arc<File>> {
         let file = self.files.get_or_create(ino);
-        let completed = self.complete_truncation(ino, &file);
-        if let Err(error) = completed {
-            self.files.forget_if_clean_of(ino, file);
-            return Err(error);
+        // Last what its subvolume inherited: that is known once a new one is open.
+        let loaded = self
+            .load_size(ino, &file)
+            .and_then(|()| self.check_open(ino))
+            .and_then(|()| self.complete_truncation(ino, &file));
+        match loaded {
+            Ok(()) => Ok(file),
+            Err(error) => {
+                self.files.forget_if_clean_of(ino, file);
+                Err(error)
+            }
         }
+    }
+
+    fn load_size(&self, ino: Ino, file: &File) -> Result<()> {
         {
             let staged = file.lock();
             if let Some(damage) = &staged.damage {
                 return Err(damage.clone());
             }
             if staged.size.is_some() {
-                drop(staged);
-                return Ok(file);
+                return Ok(());
             }
         }
         // The file is in the table before its inode is read: whoever changes the size from now
         // on does so through it, and then `size` is set when we look again.
         let inode: Option<Inode> = self.store.view(|view| view.inode(ino))?;
         let Some(inode) = inode.filter(Inode::is_file) else {
-            drop(file);
-            self.files.forget_if_clean(ino);
             return Err(Error::NotFound(ino));
         };
         let mut staged = file.lock();
@@ -351,8 +364,7 @@ impl FileData {
             staged.size = Some(inode.size);
             staged.committed_size = inode.size;
         }
-        drop(staged);
-        Ok(file)
+        Ok(())
     }
 
     /// An inode as a reader sees it: with what is staged of it.
