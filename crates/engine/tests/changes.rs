@@ -19,7 +19,7 @@ use persimmon_format::Ino;
 use common::interrupted::{Aside, Interrupted};
 use common::{NOW, create, fresh, noise, small};
 
-/// A write across this is staged in two pieces.
+/// A longer write is staged in pieces that end at multiples of this.
 const PIECE: usize = 1 << 20;
 /// Its end is inside a block, behind the end of a piece.
 const FILE_BYTES: usize = PIECE + 20_000;
@@ -40,8 +40,8 @@ const CHANGES: [Change; 11] = [
         len: 5000,
     },
     Change::Write {
-        offset: PIECE - 5000,
-        len: 9000,
+        offset: 5000,
+        len: PIECE + 9000,
     },
     Change::Write {
         offset: FILE_BYTES,

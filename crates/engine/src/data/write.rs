@@ -66,10 +66,14 @@ pub(super) struct Writing<'a> {
     pub(super) has_room: bool,
 }
 
-/// Bytes of the first chunk of a write: chunks end on multiples of their size, so that whole blocks
-/// stay whole.
+/// Bytes of the first chunk of a write. One that is no longer than a chunk is never cut: a crash leaves all of it or nothing. Chunks of
+/// others end on multiples of their size, so that whole blocks stay whole.
 fn first_chunk(offset: u64, len: usize) -> usize {
-    (CHUNK - offset as usize % CHUNK).min(len)
+    if len <= CHUNK {
+        len
+    } else {
+        CHUNK - offset as usize % CHUNK
+    }
 }
 
 /// The end of a range, if a file may reach that far.
@@ -463,4 +467,19 @@ fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], old_blocks: &OldBlocks)
         rest = later;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHUNK, first_chunk};
+
+    /// A record of some bytes that crossed a multiple of 1 MiB was two steps of the history: a crash left the half of it.
+    #[test]
+    fn a_write_that_fits_a_chunk_is_not_cut() {
+        let end = CHUNK as u64;
+        assert_eq!(first_chunk(end - 10, 500), 500);
+        assert_eq!(first_chunk(end - 10, CHUNK), CHUNK);
+        assert_eq!(first_chunk(end - 10, CHUNK + 1), 10);
+        assert_eq!(first_chunk(end, 2 * CHUNK), CHUNK);
+    }
 }
