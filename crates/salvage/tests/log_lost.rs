@@ -247,3 +247,28 @@ fn a_lost_end_of_the_journal_is_told() {
     assert!(losses.len() == 1 && is_told(&losses[0]), "{losses:#?}");
     assert_eq!(recovered(&fs.without(&[])).2, []);
 }
+
+/// The same, and the zone that is lost held a checkpoint: its pages are there, and what they have is newer than all that is left of the log.
+#[test]
+fn a_checkpoint_whose_footer_was_in_the_lost_end_is_taken() {
+    let mut fs = Fs::new(10);
+    let files = fs.fill(2, 20);
+    fs.checkpoint();
+    let before = fs.zones(Role::Log);
+    let (_, _, ino) = files[0];
+    while fs.zones(Role::Log).len() == before.len() {
+        fs.write(ino, 0, b"later");
+        fs.vfs.fsync(ino, persimmon_vfs::Handle::NONE).unwrap();
+    }
+    for n in 0..5 {
+        let late = fs.file(persimmon_vfs::ROOT, &format!("late {n}"), 900);
+        fs.vfs.fsync(late, persimmon_vfs::Handle::NONE).unwrap();
+    }
+    fs.checkpoint();
+    let truth = fs.tree();
+    let mut last = fs.zones(Role::Log);
+    last.retain(|zone| !before.contains(zone));
+    let (copy, told, losses) = recovered(&fs.without(&last));
+    eprintln!("{:?} {:?} {:?} {:?}", told.source, before, last, losses);
+    assert_same(&truth, &tree(&copy));
+}

@@ -208,12 +208,16 @@ pub fn rebuild<'d>(
         ));
     }
     if source == Source::Log {
+        let unreadable = lost_of_log(&inspector, &checkpoint);
         for zone in lost_ends {
-            notes.push(format!(
-                "zone {zone} is damaged and nothing of it can be decoded: it may have held the end of the journal"
-            ));
+            // One that is offline may be among those, too.
+            if !unreadable.contains(&zone) {
+                notes.push(format!(
+                    "zone {zone} is damaged and nothing of it can be decoded: it may have held the end of the journal"
+                ));
+            }
         }
-        for zone in lost_of_log(&inspector, &checkpoint) {
+        for zone in unreadable {
             notes.push(format!(
                 "zone {zone} cannot be read: it may have held the end of the journal"
             ));
@@ -401,10 +405,9 @@ impl<'d> Rebuilt<'d> {
     }
 }
 
-/// Zones of which nothing can be decoded, where the log may have gone on. Those that are offline are told as [`lost_of_log`].
+/// Zones of which nothing can be decoded, where the log may have gone on.
 fn lost_ends(inspector: &Inspector<'_>, log: Option<&(Candidate, Journal)>) -> Vec<ZoneId> {
     let undecodable = inspector.undecodable.iter().copied();
-    let undecodable = undecodable.filter(|zone| !inspector.media.is_offline(*zone));
     match log {
         Some((candidate, journal)) => undecodable
             .filter(|zone| inspector.may_be_lost_end(*zone, &candidate.checkpoint, journal))
