@@ -190,20 +190,26 @@ impl FileData {
         loop {
             // No batch maps blocks where they were.
             let (_excluded, windows) = self.settle_to_shift(shift, (change, file), *left)?;
-            if shift.how == Shift::Collapse {
-                // Who reads finds the new end before blocks have moved below it.
-                self.files.cut(file, new_size);
-                self.punch_long(shift, *left)?;
-            }
-            let shifted = self.shift_windows(shift, file, (windows, left), (new_size, now));
-            if matches!(shifted?, Step::Done) {
-                return Ok(());
-            }
-            if shift.how == Shift::Collapse {
+            let has_begun = match shift.how {
+                Shift::Insert => Ok(false),
+                Shift::Collapse => {
+                    // Who reads finds the new end before blocks have moved below it.
+                    self.files.cut(file, new_size);
+                    self.punch_long(shift, file, *left, now)
+                }
+            };
+            let step = has_begun.and_then(|has_begun| {
+                let windows = (windows, &mut *left, has_begun);
+                self.shift_windows(shift, file, windows, (new_size, now))
+            });
+            if shift.how == Shift::Collapse && !matches!(step, Ok(Step::Done)) {
                 // The last record brings the new end. Nobody who writes the file back meanwhile brings it before.
                 let mut staged = file.lock();
                 staged.size = Some(old_size);
                 self.files.note_cut(&mut staged);
+            }
+            if matches!(step?, Step::Done) {
+                return Ok(());
             }
         }
     }
@@ -228,12 +234,13 @@ impl FileData {
         }
     }
 
-    /// Moves windows, in the order in which each finds its target free. `left` is what was not moved yet.
+    /// Moves windows, in the order in which each finds its target free. `left` is what was not moved yet; something may be gone before
+    /// that.
     fn shift_windows(
         &self,
         shift: &Move,
         file: &File,
-        (mut windows, left): (Vec<Planned>, &mut Window),
+        (mut windows, left, has_begun): (Vec<Planned>, &mut Window, bool),
         (new_size, now): (u64, Timestamp),
     ) -> Result<Step> {
         if shift.how == Shift::Insert {
@@ -245,7 +252,7 @@ impl FileData {
             self.store.media.flush()?;
         }
         for (number, Planned { window, shares }) in windows.iter().enumerate() {
-            let has_begun = *left != shift.all();
+            let has_begun = has_begun || *left != shift.all();
             // What is half moved is moved to its end: that takes the room that it frees.
             let intent = match has_begun && !shares {
                 true => Intent::Shrink,
@@ -549,10 +556,10 @@ impl FileData {
         Ok(parked)
     }
 
-    /// Punches a range that is to be collapsed, where it holds more than one record should remove.
-    fn punch_long(&self, shift: &Move, left: Window) -> Result<()> {
+    /// Punches a range that is to be collapsed, where it holds more than one record should remove. Answers whether it does.
+    fn punch_long(&self, shift: &Move, file: &File, left: Window, now: Timestamp) -> Result<bool> {
         if left.0 != shift.first() {
-            return Ok(());
+            return Ok(false);
         }
         let (start, end) = (shift.at, shift.at + shift.by);
         let items_max = self.bounds().items;
@@ -563,11 +570,23 @@ impl FileData {
                 view.find(|meta| deltas::of_blocks(meta, shift.ino, start, end, items_max))?;
             Ok(more.is_some() || deltas.len() >= items_max)
         })?;
-        let mut from = Some(start).filter(|_| is_long);
+        if !is_long {
+            return Ok(false);
+        }
+        let punched = self.punch_all(shift.ino, start, end);
+        let mut staged = file.lock();
+        // Some of it may be gone also where the rest failed: nobody may take it for what is still mapped.
+        staged.version += 1;
+        staged.changed(now);
+        punched.map(|()| true)
+    }
+
+    fn punch_all(&self, ino: Ino, start: u64, end: u64) -> Result<()> {
+        let mut from = Some(start);
         while let Some(start) = from {
-            from = self.history.update::<_, Error>(Intent::Shrink, |tx| {
-                self.punch_some(tx, shift.ino, start, end)
-            })?;
+            from = self
+                .history
+                .update::<_, Error>(Intent::Shrink, |tx| self.punch_some(tx, ino, start, end))?;
         }
         Ok(())
     }
