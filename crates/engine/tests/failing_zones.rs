@@ -575,3 +575,64 @@ fn a_tree_that_does_not_fit_ends_in_no_space() {
     let (after, _) = Volume::open(copy_of(&device), after).unwrap();
     assert!(unreadable(&after, &files).is_empty());
 }
+
+/// On a full volume there is no room for what a failed zone has: each look at it wrote a checkpoint, some twenty a second, for ever.
+#[test]
+fn a_failed_zone_without_room_for_what_it_has_leaves_a_full_volume_idle() {
+    let device = fresh(1);
+    let volume = open(&device).unwrap();
+    let mut files = Files::new();
+    let full = loop {
+        let ino = create(&volume).unwrap();
+        let bytes = content(files.len(), 40 * BLOCK_SIZE);
+        match volume.write(ino, 0, &bytes, NOW) {
+            Ok(written) if written == bytes.len() => {}
+            _ => break ino,
+        }
+        if volume.sync_file(ino).is_err() {
+            break ino;
+        }
+        files.insert(ino, bytes);
+    };
+    volume.truncate(full, 0, NOW).unwrap();
+    volume.sync().unwrap();
+    let zones = volume.zones();
+    let data = zones.iter().filter(|zone| zone.entry.role == Role::Data);
+    // More than the volume keeps free.
+    let failed: Vec<ZoneId> = data.map(|zone| zone.zone).take(16).collect();
+    failed.iter().for_each(|zone| device.set_read_only(*zone));
+    volume.step(Task::Examine).unwrap();
+    for _ in 0..500 {
+        for task in [Task::CleanIfDue, Task::FreeIfDue] {
+            volume.step(task).unwrap();
+        }
+    }
+    let before = volume.statistics().checkpoints;
+    for _ in 0..500 {
+        volume.step(Task::CleanIfDue).unwrap();
+    }
+    let more = volume.statistics().checkpoints - before;
+    let left = || {
+        let zones = volume.zones();
+        let is_left = |zone: &&ZoneId| zones[zone.0 as usize].entry.role != Role::Retired;
+        failed.iter().filter(is_left).count()
+    };
+    assert!(left() > 0, "there was room for all");
+    assert!(more <= 1, "{more} checkpoints while idle");
+    assert_eq!(unreadable(&volume, &files), []);
+    // Once there is room it is emptied.
+    for ino in files
+        .keys()
+        .copied()
+        .take(files.len() / 2)
+        .collect::<Vec<_>>()
+    {
+        volume.truncate(ino, 0, NOW).unwrap();
+    }
+    volume.step(Task::Checkpoint).unwrap();
+    for _ in 0..100 {
+        while volume.step(Task::CleanIfDue).unwrap() == Progress::Worked {}
+        volume.step(Task::Checkpoint).unwrap();
+    }
+    assert_eq!(left(), 0);
+}

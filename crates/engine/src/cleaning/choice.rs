@@ -139,8 +139,8 @@ impl Cleaner {
             .choose_victim(device, choice, share_min, may)
     }
 
-    /// Cleaning a zone has moved nothing: it is tried again when twice as many checkpoints were written as before it was tried now.
-    pub(super) fn note_unproductive(&self, zone: ZoneId, sequence: u64) {
+    /// Cleaning a zone has moved nothing, or found no room for it: it is tried again when twice as many checkpoints were written as before it was tried now.
+    pub(crate) fn note_unproductive(&self, zone: ZoneId, sequence: u64) {
         let checkpoint = self.store.on_device().number;
         let mut unproductive = self.unproductive.lock();
         let tries = match unproductive.get(&zone) {

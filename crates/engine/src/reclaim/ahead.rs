@@ -2,6 +2,7 @@
 
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
+use persimmon_sync::atomic::{AtomicU64, Ordering};
 
 use super::{MOVE_BLOCKS, Reclaimer};
 use crate::error::Result;
@@ -30,6 +31,7 @@ impl Reclaimer {
         let may_take = |device| view.free(device) > view.left_by_cleaning(device);
         let may_move = may_take(DeviceKind::Metadata) && may_take(DeviceKind::Data);
         let devices = self.store.zones.budget.layout.devices().iter();
+        let devices = devices.filter(|device| !self.found_no_room(**device));
         if may_move && self.cleaner.choose_failing().is_some() {
             let stepped = self.clean_first(devices.rev(), STEP_BLOCKS)?;
             return Ok(stepped != Stepped::Idle);
@@ -39,6 +41,24 @@ impl Reclaimer {
         }
         let short = devices.filter(|device| self.space.stock(**device).is_short());
         Ok(self.clean_first(short, STEP_BLOCKS)? != Stepped::Idle)
+    }
+
+    /// Whether cleaning found no room on a device, and no checkpoint was written since that could have made some: another try would cost
+    /// one, and so on for ever where nobody does anything.
+    fn found_no_room(&self, device: DeviceKind) -> bool {
+        let number = self.store.on_device().number;
+        number < self.no_room_before(device).load(Ordering::Relaxed)
+    }
+
+    fn note_no_room(&self, device: DeviceKind) {
+        let number = self.store.on_device().number;
+        self.no_room_before(device)
+            .store(number + 1, Ordering::Relaxed);
+    }
+
+    fn no_room_before(&self, device: DeviceKind) -> &AtomicU64 {
+        let layout = &self.store.zones.budget.layout;
+        layout.of_device(&self.no_room_before, device)
     }
 
     /// Frees zones ahead of need. False if there was no reason to, or nothing was gained.
@@ -144,6 +164,12 @@ impl Reclaimer {
             }
             Err(error) if error.is_want_of_zones() => {
                 self.checkpoint()?;
+                self.note_no_room(device);
+                if victim.must_be_emptied() {
+                    // Others have their turn.
+                    self.cleaner
+                        .note_unproductive(victim.zone, victim.entry.sequence);
+                }
                 Ok(Stepped::Idle)
             }
             Err(error) => Err(error),

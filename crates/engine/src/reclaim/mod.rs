@@ -1,6 +1,7 @@
 //! Reclaim: the only caller of cleaning and of checkpoints. Who needs room, or is about to change something, comes here and waits here.
 
 use persimmon_sync::Arc;
+use persimmon_sync::atomic::AtomicU64;
 
 mod ahead;
 mod bounds;
@@ -19,6 +20,7 @@ use crate::meta::Intent;
 use crate::placement::Placement;
 use crate::space::Space;
 use crate::store::Store;
+use crate::zones::PerDevice;
 
 pub use demand::{CleanState, CleanStep};
 use throttle::CleaningDebt;
@@ -58,6 +60,8 @@ pub(crate) struct Reclaimer {
     /// One thread at a time moves blocks.
     cleaning_lock: FairLock,
     cleaning_debt: CleaningDebt,
+    /// Before the checkpoint of this number no cleaning ahead of need finds room on a device.
+    no_room_before: PerDevice<AtomicU64>,
 }
 
 impl Reclaimer {
@@ -76,6 +80,7 @@ impl Reclaimer {
             cleaner: Arc::clone(cleaner),
             cleaning_lock: FairLock::default(),
             cleaning_debt: CleaningDebt::default(),
+            no_room_before: PerDevice::default(),
         }
     }
 

@@ -34,7 +34,7 @@ mod zone_counts;
 pub(crate) use allocation::Reserve;
 pub(crate) use budget::{Budget, Pages, Written};
 pub(crate) use large::{EvacuationRoom, LastSpare};
-pub(crate) use layout::{DeviceKind, Layout};
+pub(crate) use layout::{DeviceKind, Layout, PerDevice};
 pub(crate) use lifetime::{Life, Lives};
 pub(crate) use pin::Pin;
 pub(crate) use resets::Keeping;
