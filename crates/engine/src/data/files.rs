@@ -456,14 +456,14 @@ fn unmapped(view: &View<'_>, ino: Ino, ranges: &[(u64, u64)]) -> Result<u64> {
         };
         let mut at = *first;
         for mapped in &extents {
-            new += mapped.block.saturating_sub(at);
+            new += mapped.block.max(at) - at;
             at = at.max(mapped.end());
             if matches!(mapped.extent, Extent::Hole { .. }) {
                 new += mapped.end().min(*end) - mapped.block.max(*first);
             }
         }
         if extents.len() < EXTENTS_MAX {
-            new += end.saturating_sub(at);
+            new += at.max(*end) - at;
         }
     }
     Ok(new)

@@ -523,6 +523,37 @@ fn a_soft_limit_may_be_exceeded_for_the_grace_time() {
     check_counts(&fs);
 }
 
+/// The end of a grace time that was over long ago counted for the new limit: who had taken less meanwhile could write nothing any more.
+#[test]
+fn a_lower_limit_gives_a_grace_time_of_its_own() {
+    let fs = fixture();
+    let of = owner(OwnerKind::User, ALICE);
+    let grace = Grace {
+        bytes: 10_000,
+        inodes: 10_000,
+    };
+    quotas(&fs).set_grace(OwnerKind::User, grace).unwrap();
+    let soft = |bytes| NewLimits {
+        bytes_soft: Some(bytes),
+        ..NewLimits::default()
+    };
+    set(&fs, of, soft(MIB));
+    let file = create(&fs, &user(ALICE, STAFF), ROOT, "a").unwrap();
+    write(&fs, file, 0, &noise(1, 1_500_000)).unwrap();
+    let first = get(&fs, of).bytes_grace_end.unwrap();
+    fs.truncate(file.0, 500_000);
+    fs.clock.advance(20_000);
+    let told = set(&fs, of, soft(100_000)).bytes_grace_end.unwrap();
+    assert!(told > first + 5_000, "{told} after {first}");
+    write(&fs, file, 500_000, &noise(1, 50_000)).unwrap();
+    // One that goes on, at another limit, does not begin anew.
+    fs.clock.advance(5_000);
+    assert_eq!(set(&fs, of, soft(200_000)).bytes_grace_end, Some(told));
+    fs.clock.advance(6_000);
+    let refused = write(&fs, file, 550_000, &noise(1, 50_000)).unwrap_err();
+    assert_eq!(refused.errno(), libc::EDQUOT);
+}
+
 #[test]
 fn a_project_keeps_to_its_tree() {
     let fs = fixture();
