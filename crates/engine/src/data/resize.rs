@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::invariant::{invariant, invariant_holds};
 use crate::meta::extents::{self, MappedExtent};
-use crate::meta::{Intent, Transaction, deltas};
+use crate::meta::{Intent, Place, Transaction, deltas};
 
 /// Extents one record may remove.
 const EXTENTS_MAX: usize = 256;
@@ -612,12 +612,12 @@ impl FileData {
         }
         let from = match from {
             Freeing::Extents(_) => Freeing::ITEMS,
-            Freeing::Items(kind, item) => (kind, item),
+            Freeing::Items(place) => place,
         };
         let (items, next) = tx.owned_items(ino, from, is_other, EXTENTS_MAX)?;
         items.into_iter().for_each(|key| tx.delete(key));
-        if let Some((kind, item)) = next {
-            return Ok(Freed::Part(Freeing::Items(kind, item)));
+        if let Some(place) = next {
+            return Ok(Freed::Part(Freeing::Items(place)));
         }
         // An inode with nothing to it takes none of this.
         let little = tx.len() == before;
@@ -662,12 +662,12 @@ enum Freed {
 #[derive(Clone, Copy)]
 enum Freeing {
     Extents(u64),
-    Items(KeyKind, u64),
+    Items(Place),
 }
 
 impl Freeing {
     /// Before all items.
-    const ITEMS: (KeyKind, u64) = (KeyKind(0), 0);
+    const ITEMS: Place = (KeyKind(0), 0);
 }
 
 impl Default for Freeing {

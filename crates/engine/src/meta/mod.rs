@@ -35,6 +35,7 @@ use persimmon_sync::Alarm;
 pub use cache::PageCache;
 pub use error::{Missing, TreeError};
 pub use page::{Page, PageError};
+pub(crate) use transaction::Place;
 pub use transaction::{Intent, Transaction, View};
 
 use crate::error::Error;

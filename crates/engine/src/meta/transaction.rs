@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 /// Stored items that are looked at under one lock, where many of them may show nothing: there are as many as snapshots hold.
 const STORED_AT_ONCE: usize = 4096;
 
+/// A place among the items of an inode.
+pub(crate) type Place = (KeyKind, u64);
+
 /// What a transaction does to the space in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
@@ -213,10 +216,10 @@ impl<'a> View<'a> {
     pub(crate) fn owned_items(
         &self,
         ino: Ino,
-        (kind, item): (KeyKind, u64),
+        (kind, item): Place,
         is_wanted: impl Fn(KeyKind) -> bool,
         limit: usize,
-    ) -> Result<(Vec<Key>, Option<(KeyKind, u64)>)> {
+    ) -> Result<(Vec<Key>, Option<Place>)> {
         let at = self.find(|meta| meta.versions.at(ino))?;
         let mut keys: Vec<Key> = Vec::new();
         let (mut stored, mut before, mut next) = (0, None, None);
