@@ -181,6 +181,24 @@ fn what_was_set_aside_hides_nothing_that_is_lost() {
     }
 }
 
+/// The file grew since, into leaves that are lost: what summaries know of that lay past the end that the older inode tells.
+#[test]
+fn what_a_file_grew_by_is_kept_where_summaries_alone_know_it() {
+    let mut fs = Fs::new(58);
+    fs.compresses = false;
+    let ino = fs.file(ROOT, "file", 100_000);
+    fs.checkpoint();
+    scatter(&mut fs, ino, 100..100 + 2 * MANY);
+    fs.checkpoint();
+    let truth = fs.tree();
+    for found in copied_and_repaired(&without_file(&fs, ino)) {
+        // To the end of the last block that is known.
+        let len = truth["/file"].content.len();
+        assert_eq!(len as u64 % BLOCK, 0);
+        assert_end_kept(&truth["/file"].content, &found["/file"].content);
+    }
+}
+
 /// With snapshots an extent that reached over newer ones was given up as a whole, and told block by block.
 #[test]
 fn what_was_set_aside_with_a_snapshot_is_cut() {

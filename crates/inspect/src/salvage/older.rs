@@ -147,7 +147,7 @@ impl Content<'_, '_> {
     /// past its end: the extents do.
     #[must_use]
     pub fn size_of(&self, key: &Key, inode: &Inode) -> u64 {
-        self.size_in(self.scope_of(key), key, inode)
+        self.size_in(self.scope_of(key), key, inode, !self.is_versioned())
     }
 
     /// The same of an inode as it is shown.
@@ -155,12 +155,13 @@ impl Content<'_, '_> {
     pub fn size_shown(&self, ino: Ino, inode: &Inode) -> u64 {
         let scope = self.scope();
         match self.state().shown(&scope, &Key::inode(ino)) {
-            Some((number, _)) => self.size_in(scope, &Key::inode(ino).at(number), inode),
+            Some((number, _)) => self.size_in(scope, &Key::inode(ino).at(number), inode, true),
             None => inode.size,
         }
     }
 
-    fn size_in(&self, scope: Rc<Scope>, key: &Key, inode: &Inode) -> u64 {
+    /// The same, also by blocks that only summaries know, if they are put: these do not tell whose a block is of several versions.
+    fn size_in(&self, scope: Rc<Scope>, key: &Key, inode: &Inode, has_strays: bool) -> u64 {
         let Some(since) = self.older(key).filter(|_| inode.is_file()) else {
             return inode.size;
         };
@@ -171,12 +172,27 @@ impl Content<'_, '_> {
             scope,
         };
         let is_newer = |key: &Key| self.older(key).is_none_or(|extent| extent > since);
-        let end = self.end_of_data(&at, &is_newer).min(kept).min(SIZE_MAX);
+        let end = match has_strays {
+            true => self.end_of_strays(key.ino),
+            false => 0,
+        };
+        let end = end.max(self.end_of_data(&at, &is_newer));
+        let end = end.min(kept).min(SIZE_MAX);
         // In the last block it is the inode that knows.
         match end.div_ceil(BLOCK) > inode.size.div_ceil(BLOCK) {
             true => end,
             false => inode.size,
         }
+    }
+
+    /// Where the last block of a file ends that only summaries know and that belongs into what the tree has lost, in bytes.
+    fn end_of_strays(&self, ino: Ino) -> u64 {
+        let all = (ino, 0)..=(ino, FILE_BLOCKS_END - 1);
+        let mut strays = self.stray_blocks().range(all).rev();
+        let last = strays.find(|(_, stray)| !stray.later);
+        last.map_or(0, |((_, block), _)| {
+            block.saturating_add(1).saturating_mul(BLOCK)
+        })
     }
 
     /// Bytes of a file that a truncation leaves which was under way at last: all, if none was.
@@ -227,7 +243,7 @@ impl Content<'_, '_> {
         let (number, value) = self.state().shown(&scope, &Key::inode(ino))?;
         let inode = Inode::decode(&value).ok()?;
         let key = Key::inode(ino).at(number);
-        let size = self.size_in(scope, &key, &inode);
+        let size = self.size_in(scope, &key, &inode, !self.is_versioned());
         Some(keep.max(size.div_ceil(BLOCK)))
     }
 
