@@ -325,6 +325,12 @@ impl Mend<'_, '_> {
         {
             return self.stale_truncation(key, value);
         }
+        // The check that follows gives a file without a name one in `lost+found`.
+        if (key.ino, key.kind) == (Key::GLOBAL, KeyKind::ORPHAN)
+            && self.content.may_be_named_since(&key)
+        {
+            return Ok(());
+        }
         // Limits stay; what owners take is counted anew, by what is left.
         if key == QuotaState::KEY
             && let Ok(state) = QuotaState::decode(value)

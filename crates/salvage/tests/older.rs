@@ -10,9 +10,9 @@ use std::sync::Arc;
 use persimmon_engine::{Error, Intent, Transaction};
 use persimmon_format::inode::Timestamp;
 use persimmon_format::{Ino, Key};
-use persimmon_inspect::dump::PageDump;
+use persimmon_inspect::dump::{ItemDump, PageDump};
 use persimmon_sim::SimDevice;
-use persimmon_vfs::{Caller, Handle, ROOT, Vfs};
+use persimmon_vfs::{Caller, Handle, OpenFlags, ROOT, Vfs};
 use support::{Fs, Tree, leaves, mount, recovered, repair, tree, tree_of};
 
 const BLOCK: u64 = 4096;
@@ -224,6 +224,43 @@ fn what_was_set_aside_with_a_snapshot_is_cut() {
     let vfs = mount(&device);
     assert_end_kept(&truth["/file"].content, &tree(&vfs)["/file"].content);
     assert!(then["/file"].content == snapshot(&vfs)["/file"].content);
+}
+
+/// A file was made without a name, and got one. The older leaf has it without, and says that it waits to be freed: so it was, with what other leaves
+/// have of it.
+#[test]
+fn a_file_that_had_no_name_yet_is_not_freed() {
+    for is_inode_lost in [false, true] {
+        let mut fs = Fs::new(60);
+        fs.compresses = false;
+        let before = fs.file(ROOT, "before", 1);
+        let flags = OpenFlags {
+            write: true,
+            ..OpenFlags::default()
+        };
+        let caller = Caller::root();
+        let (attr, _) = fs.vfs.tmpfile(&caller, ROOT, 0o640, flags).unwrap();
+        fs.checkpoint();
+        if is_inode_lost {
+            // The inode comes into a leaf of which there is no older version.
+            scatter(&mut fs, before, 0..2 * MANY);
+        }
+        scatter(&mut fs, attr.ino, 0..2 * MANY);
+        fs.vfs.link(attr.ino, ROOT, b"file").unwrap();
+        fs.checkpoint();
+        let truth = fs.tree();
+        let (device, lost) = without_leaves(&fs, |page| {
+            let mut items = page.items.iter();
+            let is_inode = |item: &ItemDump| item.ino == attr.ino.0 && item.kind == "inode";
+            items.any(|item| item.ino == ROOT.0 || is_inode(item))
+        });
+        assert_eq!(lost, if is_inode_lost { 2 } else { 1 });
+        let name = format!("/lost+found/#{}", attr.ino);
+        for found in copied_and_repaired(&device) {
+            let file = found.get(&name).expect("the file");
+            assert_end_kept(&truth["/file"].content, &file.content);
+        }
+    }
 }
 
 /// The last half of a file is as it was.

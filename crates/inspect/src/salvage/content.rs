@@ -198,7 +198,9 @@ impl<'d> Content<'_, 'd> {
                     progress(Stage::Items, (seen / 100).min(total), total);
                 }
                 match key.kind {
-                    KeyKind::ORPHAN if key.ino == Key::GLOBAL => nodes.orphans.push(key.item),
+                    KeyKind::ORPHAN if key.ino == Key::GLOBAL && !self.may_be_named_since(&key) => {
+                        nodes.orphans.push(key.item);
+                    }
                     // The store of shared blocks has no inode.
                     _ if key.ino == Key::GLOBAL || key.ino == SHARED => {}
                     KeyKind::INODE => match Inode::decode(value) {

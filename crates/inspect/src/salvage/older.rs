@@ -247,6 +247,16 @@ impl Content<'_, '_> {
         Some(keep.max(size.div_ceil(BLOCK)))
     }
 
+    /// Whether the inode of a record with this key, that says that it has no name and waits to be freed, may have got one since: the record may be
+    /// one of the past, and the inode does not tell, for it is as old or lost. Who believes the record frees the content of a file that was in use.
+    #[must_use]
+    pub fn may_be_named_since(&self, record: &Key) -> bool {
+        let key = Key::inode(Ino(record.item));
+        let inode = || self.state().shown(&self.scope_of(record), &key);
+        self.may_be_stale(record)
+            && inode().is_none_or(|(number, _)| self.older(&key.at(number)).is_some())
+    }
+
     /// What is shown where an item is stored under this key.
     fn scope_of(&self, key: &Key) -> Rc<Scope> {
         match self.is_versioned() {
