@@ -24,8 +24,6 @@ pub(crate) struct File {
     has_deltas: bool,
     /// Where what was found so far ends, bytes.
     end: u64,
-    /// The block behind the last extent of the tree.
-    mapped: u64,
     /// A damaged range that may go on, bytes.
     bad: Option<(u64, u64)>,
 }
@@ -39,7 +37,6 @@ impl File {
             mtime,
             has_deltas: found.is_some_and(|inode| inode.flags & FLAG_DELTAS != 0),
             end: 0,
-            mapped: 0,
             bad: None,
         }
     }
@@ -55,12 +52,8 @@ impl File {
         block: u64,
         value: &[u8],
     ) -> Result<()> {
-        let decoded = Extent::decode(value);
-        let Some((block, decoded)) = self.not_newer(copy, block, decoded) else {
-            return Ok(());
-        };
         let at = block.saturating_mul(BLOCK);
-        match decoded {
+        match Extent::decode(value) {
             Ok(extent) if !extent.fits_at(block) => {
                 self.bad_to(copy, at, at.saturating_add(BLOCK));
             }
@@ -83,31 +76,6 @@ impl File {
             }
         }
         Ok(())
-    }
-
-    /// What of an extent no newer one covers, if there is any.
-    fn not_newer<E>(
-        &mut self,
-        copy: &Copy<'_, '_>,
-        block: u64,
-        decoded: std::result::Result<Extent, E>,
-    ) -> Option<(u64, std::result::Result<Extent, E>)> {
-        let extent = match decoded {
-            Ok(extent) if !is_delta(block) => extent,
-            other => return Some((block, other)),
-        };
-        let key = Key::extent(self.ino, block);
-        let (from, to) = copy.content.not_newer(&key, &extent, self.mapped);
-        if from >= to {
-            return None;
-        }
-        self.mapped = self.mapped.max(to);
-        let is_whole = (from, to) == (block, block.saturating_add(extent.blocks()));
-        let part = match is_whole {
-            true => extent,
-            false => extent.part(from - block, to - from),
-        };
-        Some((from, Ok(part)))
     }
 
     /// A delta that the tree has. A newer one, of the same stored content, counts instead.

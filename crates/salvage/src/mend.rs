@@ -78,7 +78,6 @@ pub fn mend(
         with_dictionary: HashSet::new(),
         now,
         here: Here::default(),
-        last: None,
         is_versioned,
         on_loss,
     };
@@ -172,14 +171,6 @@ impl Owned {
     }
 }
 
-/// Where an extent was put.
-#[derive(Clone, Copy)]
-struct Put {
-    ino: Ino,
-    block: u64,
-    end: u64,
-}
-
 struct Mend<'a, 'd> {
     content: &'a Content<'a, 'd>,
     placement: Placement,
@@ -192,8 +183,6 @@ struct Mend<'a, 'd> {
     now: Timestamp,
     /// What was put at the last place, where there are several versions.
     here: Here,
-    /// The extent that was put last, of whole blocks.
-    last: Option<Put>,
     is_versioned: bool,
     on_loss: &'a mut dyn FnMut(&Loss),
 }
@@ -325,16 +314,7 @@ impl Mend<'_, '_> {
         if key.kind == KeyKind::EXTENT
             && let Ok(extent) = Extent::decode(value)
         {
-            let (from, to) = self.not_newer(&key, &extent);
-            let all = (key.item, key.item.saturating_add(extent.blocks()));
-            if (from, to) == all {
-                return self.extent(key, &extent);
-            }
-            if from >= to {
-                return Ok(());
-            }
-            let part = extent.part(from - key.item, to - from);
-            return self.extent(Key { item: from, ..key }, &part);
+            return self.extent(key, &extent);
         }
         // They are counted again: who freed a file with wrong ones would free what another one has.
         if (key.ino, key.kind) == (SHARED, KeyKind::REFERENCES) {
@@ -344,6 +324,12 @@ impl Mend<'_, '_> {
             && self.content.may_be_stale(&key)
         {
             return self.stale_truncation(key, value);
+        }
+        // The check that follows gives a file without a name one in `lost+found`.
+        if (key.ino, key.kind) == (Key::GLOBAL, KeyKind::ORPHAN)
+            && self.content.may_be_named_since(&key)
+        {
+            return Ok(());
         }
         // Limits stay; what owners take is counted anew, by what is left.
         if key == QuotaState::KEY
@@ -362,13 +348,6 @@ impl Mend<'_, '_> {
         self.put(key, value)
     }
 
-    /// [`Content::not_newer`], with what was put before it.
-    fn not_newer(&self, key: &Key, extent: &Extent) -> (u64, u64) {
-        let is_before = |last: &Put| last.ino == key.ino && last.block != key.item;
-        let before = self.last.filter(is_before).map_or(0, |last| last.end);
-        self.content.not_newer(key, extent, before)
-    }
-
     fn extent(&mut self, key: Key, extent: &Extent) -> Result<()> {
         if let Some(addr) = extent.addr()
             && self.is_doubtful(&key, addr)
@@ -380,9 +359,7 @@ impl Mend<'_, '_> {
         }
         match extent {
             Extent::Packed(_) if !self.has_dictionary(extent) => {
-                for at in 0..extent.blocks() {
-                    self.lose_block(key.ino, key.item.saturating_add(at));
-                }
+                self.lose_blocks(key.ino, key.item, extent.blocks());
                 Ok(())
             }
             Extent::Shared { at, blocks } if key.ino != SHARED => {
@@ -454,7 +431,7 @@ impl Mend<'_, '_> {
             if block.is_some() && self.owned.take(place) {
                 self.put(Key::extent(key.ino, item), &extent.encode())?;
             } else {
-                self.lose_block(key.ino, item);
+                self.lose_blocks(key.ino, item, 1);
             }
         }
         Ok(())
@@ -464,9 +441,7 @@ impl Mend<'_, '_> {
         if self.take((key.ino, key.item), extent) {
             return self.put(key, &extent.encode());
         }
-        for at in 0..extent.blocks() {
-            self.lose_block(key.ino, block_at(key.item).saturating_add(at));
-        }
+        self.lose_blocks(key.ino, block_at(key.item), extent.blocks());
         Ok(())
     }
 
@@ -505,14 +480,14 @@ impl Mend<'_, '_> {
         extent.names().is_none_or(is_there)
     }
 
-    fn lose_block(&mut self, ino: Ino, block: u64) {
+    fn lose_blocks(&mut self, ino: Ino, block: u64, blocks: u64) {
         // Told with the files that have it.
         if ino == SHARED {
             return;
         }
         let range = (
             block.saturating_mul(BLOCK),
-            block.saturating_add(1).saturating_mul(BLOCK),
+            block.saturating_add(blocks).saturating_mul(BLOCK),
         );
         let path = self.path(ino);
         self.lose(path, ino, Lost::Data, range, String::new());
@@ -522,13 +497,6 @@ impl Mend<'_, '_> {
         if key.kind == KeyKind::EXTENT
             && let Ok(extent) = Extent::decode(value)
         {
-            if !is_delta(key.item) {
-                self.last = Some(Put {
-                    ino: key.ino,
-                    block: key.item,
-                    end: key.item.saturating_add(extent.blocks()),
-                });
-            }
             match extent {
                 _ if key.ino == SHARED => self.store.add(key.item, &extent),
                 Extent::Shared { at, blocks } => self.store.name(at, blocks.into()),

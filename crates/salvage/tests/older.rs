@@ -4,15 +4,16 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use persimmon_engine::{Error, Intent, Transaction};
 use persimmon_format::inode::Timestamp;
 use persimmon_format::{Ino, Key};
-use persimmon_inspect::dump::PageDump;
+use persimmon_inspect::dump::{ItemDump, PageDump};
 use persimmon_sim::SimDevice;
-use persimmon_vfs::{Caller, ROOT};
-use support::{Fs, leaves, mount, recovered, repair, tree};
+use persimmon_vfs::{Caller, Handle, OpenFlags, ROOT, Vfs};
+use support::{Fs, Tree, leaves, mount, recovered, repair, tree, tree_of};
 
 const BLOCK: u64 = 4096;
 /// More single blocks than the extents of two leaves tell of.
@@ -36,12 +37,37 @@ fn without_inode(fs: &Fs, ino: Ino) -> Arc<SimDevice> {
 
 /// The device with the one leaf damaged that is meant.
 fn without_leaf(fs: &Fs, is_meant: impl Fn(&PageDump) -> bool) -> Arc<SimDevice> {
+    let (device, found) = without_leaves(fs, is_meant);
+    assert_eq!(found, 1);
+    device
+}
+
+/// The device with the leaves damaged that have anything of the file, as a lost zone would have it, and how many these are.
+fn without_file(fs: &Fs, ino: Ino) -> Arc<SimDevice> {
+    let (device, found) =
+        without_leaves(fs, |page| page.items.iter().any(|item| item.ino == ino.0));
+    assert!(found > 2, "{found}");
+    device
+}
+
+/// The device with the leaves damaged that are meant, and how many these are.
+fn without_leaves(fs: &Fs, is_meant: impl Fn(&PageDump) -> bool) -> (Arc<SimDevice>, usize) {
     let device = Arc::new(fs.without(&[]));
     let found = leaves(&device, is_meant);
-    assert_eq!(found.len(), 1);
-    let at = found[0];
-    assert!(device.corrupt(at.zone(), at.block(), 1000, 0x20));
-    device
+    for at in &found {
+        assert!(device.corrupt(at.zone(), at.block(), 1000, 0x20));
+    }
+    (device, found.len())
+}
+
+/// What a copy has of the file, and what is there after a repair in place. Both are told of.
+fn copied_and_repaired(device: &Arc<SimDevice>) -> [Tree; 2] {
+    let (copy, _, losses) = recovered(device);
+    assert!(!losses.is_empty());
+    let (report, losses) = repair(device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert!(!losses.is_empty());
+    [tree(&copy), tree(&mount(device))]
 }
 
 /// The file grew since: what lies past the end that the older inode tells was freed as what no file has there.
@@ -74,11 +100,7 @@ fn what_was_set_aside_makes_room_for_what_was_written() {
     let mut fs = Fs::new(53);
     fs.compresses = false;
     let ino = fs.file(ROOT, "file", 1);
-    let volume = fs.vfs.volume();
-    let len = 2 * MANY * BLOCK;
-    volume
-        .preallocate(ino, 0, len, false, Timestamp::default())
-        .unwrap();
+    set_aside(&fs, ino, 2 * MANY, 2 * MANY);
     fs.checkpoint();
     scatter(&mut fs, ino, 0..2 * MANY);
     fs.checkpoint();
@@ -90,6 +112,155 @@ fn what_was_set_aside_makes_room_for_what_was_written() {
     assert!(report.is_clean(), "{:#?}", report.findings);
     let found = tree(&mount(&device));
     assert_end_kept(&truth["/file"].content, &found["/file"].content);
+}
+
+/// Sets blocks aside for a file: all of a range, or pieces of it with two blocks between.
+fn set_aside(fs: &Fs, ino: Ino, blocks: u64, piece: u64) {
+    for at in (0..blocks).step_by(piece as usize + 2) {
+        let len = piece.min(blocks - at) * BLOCK;
+        let volume = fs.vfs.volume();
+        volume
+            .preallocate(ino, at * BLOCK, len, false, Timestamp::default())
+            .unwrap();
+    }
+}
+
+/// The journal was replayed over what the older leaf has in the range of the next one: of an extent that was cut by that, the rest took the place
+/// of a newer one.
+#[test]
+fn a_change_in_the_journal_uncovers_nothing_older() {
+    let mut fs = Fs::new(56);
+    fs.compresses = false;
+    let ino = fs.file(ROOT, "file", 1);
+    set_aside(&fs, ino, 2 * MANY, 16);
+    fs.checkpoint();
+    for first in [0, 1] {
+        scatter(&mut fs, ino, first..2 * MANY);
+        fs.vfs.sync().unwrap();
+    }
+    fs.checkpoint();
+    let device = Arc::new(fs.without(&[]));
+    let last = Cell::new(0);
+    leaves(&device, |page| {
+        if page.items.iter().any(|item| item.kind == "inode") {
+            last.set(page.items.last().unwrap().item);
+        }
+        false
+    });
+    // The first of the next leaf, in a piece that was set aside.
+    let changed = last.get() + 1;
+    assert!((1..15).contains(&(changed % 18)), "{changed}");
+    let bytes = fs.bytes(BLOCK);
+    fs.write(ino, changed * BLOCK, &bytes);
+    fs.vfs.fsync(ino, Handle::NONE).unwrap();
+    let truth = fs.tree();
+    let device = without_inode(&fs, ino);
+    for found in copied_and_repaired(&device) {
+        let (truth, found) = (&truth["/file"].content, &found["/file"].content);
+        let from = (changed * BLOCK) as usize;
+        let mut blocks = (from..truth.len()).step_by(BLOCK as usize);
+        let differs =
+            blocks.find(|at| truth[*at..][..BLOCK as usize] != found[*at..][..BLOCK as usize]);
+        assert_eq!(differs, None);
+    }
+}
+
+/// The leaf behind the older one is lost as well, and nothing stands in for it: what had been set aside hid what summaries know of that.
+#[test]
+fn what_was_set_aside_hides_nothing_that_is_lost() {
+    let mut fs = Fs::new(57);
+    fs.compresses = false;
+    let ino = fs.file(ROOT, "file", 1);
+    set_aside(&fs, ino, 2 * MANY, 2 * MANY);
+    fs.checkpoint();
+    scatter(&mut fs, ino, 0..2 * MANY);
+    fs.checkpoint();
+    let truth = fs.tree();
+    for found in copied_and_repaired(&without_file(&fs, ino)) {
+        assert_end_kept(&truth["/file"].content, &found["/file"].content);
+    }
+}
+
+/// The file grew since, into leaves that are lost: what summaries know of that lay past the end that the older inode tells.
+#[test]
+fn what_a_file_grew_by_is_kept_where_summaries_alone_know_it() {
+    let mut fs = Fs::new(58);
+    fs.compresses = false;
+    let ino = fs.file(ROOT, "file", 100_000);
+    fs.checkpoint();
+    scatter(&mut fs, ino, 100..100 + 2 * MANY);
+    fs.checkpoint();
+    let truth = fs.tree();
+    for found in copied_and_repaired(&without_file(&fs, ino)) {
+        // To the end of the last block that is known.
+        let len = truth["/file"].content.len();
+        assert_eq!(len as u64 % BLOCK, 0);
+        assert_end_kept(&truth["/file"].content, &found["/file"].content);
+    }
+}
+
+/// With snapshots an extent that reached over newer ones was given up as a whole, and told block by block.
+#[test]
+fn what_was_set_aside_with_a_snapshot_is_cut() {
+    let mut fs = Fs::new(59);
+    fs.compresses = false;
+    // The table of snapshots is in another leaf.
+    let before = fs.file(ROOT, "before", 1);
+    scatter(&mut fs, before, 0..2 * MANY);
+    let ino = fs.file(ROOT, "file", 1);
+    let after = fs.file(ROOT, "after", 1);
+    scatter(&mut fs, after, 0..2 * MANY);
+    set_aside(&fs, ino, 2 * MANY, 2 * MANY);
+    fs.vfs.take_snapshot(b"one", true).unwrap();
+    fs.checkpoint();
+    scatter(&mut fs, ino, 0..2 * MANY);
+    fs.checkpoint();
+    let snapshot = |vfs: &Vfs| tree_of(vfs, ROOT.of(vfs.snapshot_named(b"one").unwrap().id));
+    let (truth, then) = (fs.tree(), snapshot(&fs.vfs));
+    let device = without_inode(&fs, ino);
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert!(!losses.is_empty() && losses.len() < 10, "{losses:#?}");
+    let vfs = mount(&device);
+    assert_end_kept(&truth["/file"].content, &tree(&vfs)["/file"].content);
+    assert!(then["/file"].content == snapshot(&vfs)["/file"].content);
+}
+
+/// A file was made without a name, and got one. The older leaf has it without, and says that it waits to be freed: so it was, with what other leaves
+/// have of it.
+#[test]
+fn a_file_that_had_no_name_yet_is_not_freed() {
+    for is_inode_lost in [false, true] {
+        let mut fs = Fs::new(60);
+        fs.compresses = false;
+        let before = fs.file(ROOT, "before", 1);
+        let flags = OpenFlags {
+            write: true,
+            ..OpenFlags::default()
+        };
+        let caller = Caller::root();
+        let (attr, _) = fs.vfs.tmpfile(&caller, ROOT, 0o640, flags).unwrap();
+        fs.checkpoint();
+        if is_inode_lost {
+            // The inode comes into a leaf of which there is no older version.
+            scatter(&mut fs, before, 0..2 * MANY);
+        }
+        scatter(&mut fs, attr.ino, 0..2 * MANY);
+        fs.vfs.link(attr.ino, ROOT, b"file").unwrap();
+        fs.checkpoint();
+        let truth = fs.tree();
+        let (device, lost) = without_leaves(&fs, |page| {
+            let mut items = page.items.iter();
+            let is_inode = |item: &ItemDump| item.ino == attr.ino.0 && item.kind == "inode";
+            items.any(|item| item.ino == ROOT.0 || is_inode(item))
+        });
+        assert_eq!(lost, if is_inode_lost { 2 } else { 1 });
+        let name = format!("/lost+found/#{}", attr.ino);
+        for found in copied_and_repaired(&device) {
+            let file = found.get(&name).expect("the file");
+            assert_end_kept(&truth["/file"].content, &file.content);
+        }
+    }
 }
 
 /// The last half of a file is as it was.

@@ -15,8 +15,9 @@ use persimmon_format::record::Op;
 use persimmon_format::xattr::Pieces;
 use persimmon_format::{Addr, Ino, Key, KeyKind, SubvolumeId, VersionId, ZoneId, shown};
 
-use super::forest::{Instead, LostRange};
+use super::forest::{Instead, LostRange, LostRanges};
 use super::names::{Entry, Node, Nodes, Placement};
+use super::older::cut_older;
 use super::summaries::{self, StrayBlock};
 use super::{Rebuilt, Source, Stage};
 use crate::error::{InspectError, Result};
@@ -90,6 +91,7 @@ impl<'d> Rebuilt<'d> {
         progress: &mut dyn FnMut(Stage, u64, u64),
     ) -> Result<Content<'_, 'd>> {
         let mut state = State::new(&self.inspector, self.tree.clone());
+        cut_older(&mut state, &self.lost);
         let mut records_bad = 0;
         for record in &self.inspector.journal.records {
             records_bad += u64::from(state.apply(&record.ops).is_err());
@@ -196,7 +198,9 @@ impl<'d> Content<'_, 'd> {
                     progress(Stage::Items, (seen / 100).min(total), total);
                 }
                 match key.kind {
-                    KeyKind::ORPHAN if key.ino == Key::GLOBAL => nodes.orphans.push(key.item),
+                    KeyKind::ORPHAN if key.ino == Key::GLOBAL && !self.may_be_named_since(&key) => {
+                        nodes.orphans.push(key.item);
+                    }
                     // The store of shared blocks has no inode.
                     _ if key.ino == Key::GLOBAL || key.ino == SHARED => {}
                     KeyKind::INODE => match Inode::decode(value) {
@@ -262,9 +266,9 @@ impl<'d> Content<'_, 'd> {
         Rc::clone(&self.scope)
     }
 
-    /// The lost ranges that a key is in.
-    pub(super) fn lost_at(&self, key: &Key) -> impl Iterator<Item = &LostRange> {
-        self.rebuilt.lost.holding(*key)
+    /// Ranges of keys that are lost.
+    pub(super) fn lost(&self) -> &LostRanges {
+        &self.rebuilt.lost
     }
 
     /// Of the versions that the volume has besides the one that is looked at, the subvolumes: how many are left out.

@@ -102,6 +102,20 @@ impl State<'_, '_> {
         Ok(difference(added, gone))
     }
 
+    /// Cuts the extent that is stored under a key to the blocks `from..to`; with none of them there is no extent.
+    pub(crate) fn cut_item(&mut self, key: &Key, (from, to): (u64, u64)) {
+        let stored = self.get(key).map(|value| Extent::decode(&value));
+        let Some(Ok(extent)) = stored else {
+            return;
+        };
+        self.overlay.insert(*key, None);
+        if from < to {
+            let part = extent.part(from - key.item, to - from);
+            let key = Key { item: from, ..*key };
+            self.overlay.insert(key, Some(part.encode()));
+        }
+    }
+
     /// Cuts a frame that is shown where it goes on behind the beginning of a block, and what other versions have there.
     pub(super) fn cut_frame(&mut self, at: &At, block: u64) -> Result<()> {
         let shown = self.shown_extents(at, block, block.saturating_add(1))?;

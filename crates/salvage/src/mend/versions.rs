@@ -115,10 +115,6 @@ impl Mend<'_, '_> {
 
     /// Whether all is there that an extent has.
     fn is_whole(&mut self, key: &Key, extent: &Extent) -> bool {
-        let all = (key.item, key.item.saturating_add(extent.blocks()));
-        if self.not_newer(key, extent) != all {
-            return false;
-        }
         match extent {
             Extent::Shared { at, blocks } => {
                 let end = at.saturating_add((*blocks).into());
@@ -144,10 +140,7 @@ impl Mend<'_, '_> {
     }
 
     fn lose_extent(&mut self, key: Key, extent: &Extent) -> Result<()> {
-        let first = block_at(key.item);
-        for at in 0..extent.blocks() {
-            self.lose_block(key.ino, first.saturating_add(at));
-        }
+        self.lose_blocks(key.ino, block_at(key.item), extent.blocks());
         let blocks = u32::try_from(extent.blocks()).unwrap_or(u32::MAX);
         match self.hides_something(key.version) {
             true => self.put(key, &Extent::Hole { blocks }.encode()),
