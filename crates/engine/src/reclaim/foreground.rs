@@ -217,14 +217,17 @@ impl Reclaimer {
         self.cleaner.advance(cursor, blocks_max)
     }
 
-    /// Writes extents of a zone anew elsewhere, each with its file and block.
+    /// Writes extents of a zone anew elsewhere, each with its file and block. No checkpoint is written before all of them are: it would
+    /// make them durable where they are.
     pub(crate) fn rewrite(
         &self,
         zone: &ZoneStatus,
         extents: impl Iterator<Item = (Ino, u64, Extent)>,
     ) -> Result<()> {
         let mut cursor = self.cleaner.cursor_of(zone, extents);
-        while self.advance(&mut cursor, MOVE_BLOCKS)? {}
+        while self.cleaner.advance(&mut cursor, MOVE_BLOCKS)? {
+            self.write_buffered()?;
+        }
         Ok(())
     }
 
