@@ -344,6 +344,49 @@ fn a_mount_that_is_cut_off_leaves_nothing_on_one_zone_for_good() {
     }
 }
 
+/// The same where the journal is longer than it may be, so that there is a checkpoint as soon as may be. It came before what hung on one
+/// zone was written anew, and was all that the next mount knew.
+#[test]
+fn a_checkpoint_comes_after_what_is_written_anew() {
+    let mut written_anew = 0;
+    for seed in 0..24 {
+        let crashed = Crashed::new(seed, Stripes::MIRROR, |volume, ino, len| {
+            for _ in 0..8 {
+                volume.write(ino, 0, &content(ino, len), NOW).unwrap();
+                volume.sync_file(ino).unwrap();
+            }
+        });
+        // The journal is full by then.
+        for moment in crashed.moments.iter().rev().step_by(3).take(6) {
+            let once = Arc::new(moment.persisted(&mut Sampled::new(seed)));
+            let options = || Options {
+                journal_bytes_max: 1 << 12,
+                ..Options::default()
+            };
+            let whole = Arc::new(once.snapshot().intact());
+            let volume = open_with(&whole, Stripes::MIRROR, options());
+            if volume.statistics().blocks_moved == 0 {
+                continue;
+            }
+            written_anew += 1;
+            for commands in 0..80 {
+                let below = Arc::new(once.snapshot().intact());
+                below.cut_after(commands);
+                if let Ok(device) = Striped::new(below.clone(), Stripes::MIRROR, true) {
+                    let _ = Volume::open(Arc::new(device), options());
+                }
+                if !below.is_cut() {
+                    break;
+                }
+                let below = Arc::new(below.persisted(seed + commands));
+                let believed = crashed.found(&below, "after two crashes");
+                crashed.survives(&below, &believed, |_| true);
+            }
+        }
+    }
+    assert!(written_anew > 0);
+}
+
 /// The same where later records of what was under way have the data elsewhere: at other blocks of the file, or shared with another
 /// one and then there alone.
 #[test]

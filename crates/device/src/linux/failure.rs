@@ -61,6 +61,15 @@ impl Failure {
         matches!(self.errno(), Some(Errno::NODEV | Errno::NXIO))
     }
 
+    /// Whether it may be of one zone alone: neither is the device gone, nor does this process lack what it needs.
+    pub fn is_of_zone(&self) -> bool {
+        let is_of_process = matches!(
+            self.errno(),
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR)
+        );
+        !self.is_gone() && !is_of_process
+    }
+
     /// Whether it is the file that cannot be used, and another might.
     pub fn is_refused(&self) -> bool {
         matches!(self.errno(), Some(Errno::PERM | Errno::ACCESS))

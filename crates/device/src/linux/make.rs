@@ -8,12 +8,11 @@ use persimmon_format::device_label::DeviceLabel;
 use persimmon_format::gate::{self, FixedFields};
 use persimmon_format::zone_header::ZoneHeader;
 
-use super::failure::Failure;
-use super::{Action, KernelDevice, Port};
+use super::{KernelDevice, Port};
 use crate::lock::{explain, open_error};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{Finding, Identity, unsupported};
-use crate::{Geometry, Result, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
+use crate::{Geometry, Result, ZoneInfo, ZoneState, ZonedDevice};
 
 /// Zones one of which has a header if there is a volume: the log is among the first so many.
 pub const ZONES_WITH_LOG: usize = 64;
@@ -147,27 +146,6 @@ pub fn may_change(
     })
 }
 
-/// Closes zones that were left open, so that their places are free, and empties those that hold
-/// nothing but are active: a ZNS drive would close them for good.
-pub fn settle<P: Port>(port: &P, zones: &mut [ZoneInfo]) -> Result<(), Failure> {
-    for (number, zone) in (0..).zip(zones.iter_mut()) {
-        let is_active_empty = zone.state.is_active() && zone.write_pointer == 0;
-        if !zone.state.is_open() && !is_active_empty {
-            continue;
-        }
-        let action = if is_active_empty {
-            Action::Reset
-        } else {
-            Action::Close
-        };
-        port.manage(ZoneId(number), action)?;
-        if let Some(now) = port.report(number..number + 1)?.first() {
-            *zone = *now;
-        }
-    }
-    Ok(())
-}
-
 /// What all drives have in common: sizes of zones in bytes, and what one request may carry.
 pub fn geometry(
     zone_count: usize,
@@ -218,6 +196,7 @@ mod tests {
     use persimmon_format::zone_header::{Properties, REQUIRED, VolumeIdentity};
 
     use super::*;
+    use crate::ZoneId;
 
     #[test]
     fn a_device_for_data_that_holds_none_tells_whose_it_is() {

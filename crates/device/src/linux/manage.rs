@@ -237,7 +237,12 @@ impl<P: Port> Shared<P> {
         match self.port.report(zone.0..end) {
             // A device that was pulled has no zones any more.
             Ok(found) if (found.len() as u32) < zones => Err(DeviceError::Gone),
-            Ok(found) => Ok(found),
+            Ok(mut found) => {
+                for (zone, info) in (zone.0..).map(ZoneId).zip(&mut found) {
+                    self.left_out.seen(zone, info);
+                }
+                Ok(found)
+            }
             Err(failure) if failure.is_gone() => Err(DeviceError::Gone),
             Err(failure) => Err(DeviceError::Io {
                 operation: "report",

@@ -25,6 +25,7 @@ pub mod limits;
 pub mod make;
 mod manage;
 pub mod queue;
+pub mod ready;
 pub mod ring;
 pub mod status;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use std::thread::{self, JoinHandle};
 
 use failure::Failure;
 use queue::{Job, Shared};
+use ready::LeftOut;
 use ring::{Ring, Wire};
 
 use crate::lock::{explain, open_error};
@@ -118,6 +120,9 @@ pub trait Port: Sized + Send + Sync + 'static {
 
     /// Does something to a zone. Returns when it is done.
     fn manage(&self, zone: ZoneId, action: Action) -> Result<(), Failure>;
+
+    /// Writes zeros to the rest of a block of which only a part is written.
+    fn pad(&self, zone: ZoneId) -> Result<(), Failure>;
 }
 
 /// A zoned drive behind a driver of Linux.
@@ -132,15 +137,16 @@ pub struct KernelDevice<P: Port> {
 const MANAGERS: usize = 8;
 
 impl<P: Port> KernelDevice<P> {
-    /// Takes a drive into use whose zones are as `zones` says.
+    /// Takes a drive into use whose zones are as `zones` says, but for those that are left out.
     pub(crate) fn start(
         path: &Path,
         port: P,
         wire: P::Wire,
         geometry: Geometry,
-        zones: &[ZoneInfo],
+        (zones, left_out): (&[ZoneInfo], LeftOut),
         read_only: bool,
     ) -> Result<KernelDevice<P>> {
+        let geometry = left_out.limits(geometry);
         let mut machine = ZoneMachine::new(
             geometry.zone_count,
             0,
@@ -152,7 +158,9 @@ impl<P: Port> KernelDevice<P> {
         }
         let ring: Ring<P::Wire, Job<P>> =
             Ring::new(wire).map_err(|error| open_error(path, &no_ring(&error)))?;
-        let shared = Arc::new(Shared::new(port, geometry, machine, ring, read_only));
+        let shared = Arc::new(Shared::new(
+            port, geometry, machine, ring, left_out, read_only,
+        ));
         let mut device = KernelDevice {
             path: path.to_owned(),
             shared,

@@ -7,6 +7,7 @@ use persimmon_sync::{Condvar, Mutex, MutexGuard};
 
 use super::appends::{Appends, Depth};
 use super::failure::{Attempt, Failure};
+use super::ready::LeftOut;
 use super::ring::{Done, Ring, TRANSFERS_MAX, Transfer};
 use super::{Action, Place, Port};
 use crate::zones::ZoneMachine;
@@ -25,6 +26,8 @@ pub struct Shared<P: Port> {
     pub port: P,
     pub geometry: Geometry,
     pub ring: Ring<P::Wire, Job<P>>,
+    /// Zones that nothing is written to, whatever the drive says of them.
+    pub left_out: LeftOut,
     pub read_only: bool,
     state: Mutex<QueueState<P>>,
     /// A command was answered, or a zone has nothing under way any more.
@@ -185,11 +188,13 @@ impl<P: Port> Shared<P> {
         geometry: Geometry,
         machine: ZoneMachine,
         ring: Ring<P::Wire, Job<P>>,
+        left_out: LeftOut,
         read_only: bool,
     ) -> Shared<P> {
         Shared {
             port,
             ring,
+            left_out,
             read_only,
             state: Mutex::new(QueueState {
                 machine,

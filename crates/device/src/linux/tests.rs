@@ -10,6 +10,7 @@ use io_uring::{cqueue, opcode, squeue};
 use rustix::io::Errno;
 
 use super::failure::Failure;
+use super::ready::LeftOut;
 use super::ring::{Operation, Wire};
 use super::status::Status;
 use super::{Action, KernelDevice, Port, make};
@@ -145,6 +146,10 @@ impl Port for FakePort {
             .script(|script| script.written[zone.0 as usize] = 0);
         Ok(())
     }
+
+    fn pad(&self, _: ZoneId) -> Result<(), Failure> {
+        unreachable!("no block is written in part")
+    }
 }
 
 fn info(written: u32) -> ZoneInfo {
@@ -169,7 +174,8 @@ fn start(port: FakePort) -> Option<KernelDevice<FakePort>> {
     };
     let wire = port.drive.clone();
     let zones = [info(0); ZONES];
-    KernelDevice::start(Path::new("fake"), port, wire, geometry, &zones, false).ok()
+    let zones = (&zones[..], LeftOut::default());
+    KernelDevice::start(Path::new("fake"), port, wire, geometry, zones, false).ok()
 }
 
 fn device(drive: &Drive) -> Option<KernelDevice<FakePort>> {

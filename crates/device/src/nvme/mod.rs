@@ -8,7 +8,7 @@
 //! The block device of the namespace is held meanwhile, so that nobody mounts or writes to it.
 //!
 //! Opening for writing, of a drive with a volume or with nothing on it, closes zones that are open, and pads a block of
-//! which only some logical blocks are written.
+//! which only some logical blocks are written. A zone with which that fails is finished, or else counts as read-only.
 
 mod identify;
 mod open;
@@ -83,5 +83,9 @@ impl Port for Nvme {
 
     fn manage(&self, zone: ZoneId, action: Action) -> Result<(), Failure> {
         self.namespace.manage(&self.file, zone, action)
+    }
+
+    fn pad(&self, zone: ZoneId) -> Result<(), Failure> {
+        self.namespace.pad(&self.file, zone)
     }
 }

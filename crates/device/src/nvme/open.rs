@@ -12,6 +12,7 @@ use super::zones::{Namespace, Zone};
 use super::{Nvme, NvmeDevice};
 use crate::linux::failure::Failure;
 use crate::linux::make::{self, Claim};
+use crate::linux::ready::{self, LeftOut};
 use crate::lock::{explain, lock_opened, open_error, open_locked};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{self, Identity};
@@ -98,7 +99,7 @@ impl NvmeDevice {
         let found = found.ok_or_else(|| open_error(path, "has no zones"))?;
         let namespace = namespace(path, nsid, &found)?;
         let mut geometry = geometry(&found, namespace, block.as_deref());
-        let mut zones = namespace
+        let zones = namespace
             .report(&file, 0..namespace.zone_count)
             .map_err(failed)?;
         geometry.zone_count = zones.len() as u32;
@@ -107,9 +108,9 @@ impl NvmeDevice {
         let identity = || Ok(make::identity_in(first_blocks(&file, &namespace, &zones)));
         let may_change =
             make::may_change(options, is_blank, identity).map_err(|error| explain(path, &error))?;
-        if may_change {
-            pad(&file, &namespace, &mut zones).map_err(failed)?;
-        }
+        let torn = (0..).map(ZoneId).zip(&zones);
+        let torn = torn.filter(|(_, zone)| namespace.torn_blocks(zone) > 0);
+        let torn: Vec<ZoneId> = torn.map(|(number, _)| number).collect();
         let mut infos: Vec<ZoneInfo> = zones.iter().map(|zone| namespace.info(zone)).collect();
         let is_odd = |zone: &&Zone| !zone.capacity.is_multiple_of(namespace.per_block());
         if let Some(zone) = zones.iter().find(is_odd) {
@@ -130,10 +131,12 @@ impl NvmeDevice {
             namespace,
             _held: held,
         };
+        let mut left_out = LeftOut::default();
         if may_change {
-            make::settle(&port, &mut infos).map_err(failed)?;
+            left_out = ready::settle(&port, &mut infos, &torn).map_err(failed)?;
         }
-        NvmeDevice::start(path, port, wire, geometry, &infos, options.read_only)
+        let zones = (&infos[..], left_out);
+        NvmeDevice::start(path, port, wire, geometry, zones, options.read_only)
     }
 
     /// Empties a namespace, and opens it. Without `force` only if nothing is on it.
@@ -228,27 +231,4 @@ fn first_blocks<'a>(
         let block = memory.first_chunk::<BLOCK_SIZE>().copied();
         block.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     })
-}
-
-/// Pads blocks that are written in part.
-fn pad(file: &File, namespace: &Namespace, zones: &mut [Zone]) -> Result<(), Failure> {
-    for (number, zone) in (0..).map(ZoneId).zip(zones.iter_mut()) {
-        let written = zone.write_pointer.saturating_sub(zone.start) % namespace.per_block();
-        if !zone.state.is_active() || written == 0 {
-            continue;
-        }
-        let missing = namespace.per_block() - written;
-        let mut zeros = BufferMut::zeroed(1);
-        let zeros = zeros.get_mut(..(missing << namespace.block_shift) as usize);
-        let command = NvmeCommand {
-            cdw12: missing as u32 - 1,
-            ..NvmeCommand::at(op::WRITE, namespace.nsid, zone.write_pointer)
-        };
-        run(file, Queue::Io, command, zeros.unwrap_or_default())?;
-        let now = namespace.report(file, number.0..number.0 + 1)?;
-        if let Some(now) = now.first() {
-            *zone = *now;
-        }
-    }
-    Ok(())
 }

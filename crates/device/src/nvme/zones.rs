@@ -71,6 +71,30 @@ impl Namespace {
         }
     }
 
+    /// Logical blocks of its last block that are written, if that is not all of them.
+    pub fn torn_blocks(&self, zone: &Zone) -> u64 {
+        if !zone.state.is_active() {
+            return 0;
+        }
+        zone.write_pointer.saturating_sub(zone.start) % self.per_block()
+    }
+
+    /// Writes zeros to the rest of a block that is written in part.
+    pub fn pad(&self, file: &File, zone: ZoneId) -> Result<(), Failure> {
+        let found = self.report(file, zone.0..zone.0.saturating_add(1))?;
+        let Some(zone) = found.first().filter(|zone| self.torn_blocks(zone) > 0) else {
+            return Ok(());
+        };
+        let missing = self.per_block() - self.torn_blocks(zone);
+        let mut zeros = BufferMut::zeroed(1);
+        let zeros = zeros.get_mut(..(missing << self.block_shift) as usize);
+        let command = NvmeCommand {
+            cdw12: missing as u32 - 1,
+            ..NvmeCommand::at(op::WRITE, self.nsid, zone.write_pointer)
+        };
+        run(file, Queue::Io, command, zeros.unwrap_or_default())
+    }
+
     /// Does something to a zone. Returns when it is done.
     pub fn manage(&self, file: &File, zone: ZoneId, action: Action) -> Result<(), Failure> {
         let command = NvmeCommand {

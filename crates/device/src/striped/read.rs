@@ -56,7 +56,10 @@ pub(super) fn without<D: ZonedDevice>(
     let read = parts.iter().enumerate().map(|(number, part)| {
         let read = if number == wrong {
             let copy = Some(copy_of).filter(|_| part.row == 0);
-            rebuilt(device, set, *part, copy)
+            rebuilt(device, set, *part, copy).or_else(|error| match error {
+                DeviceError::Gone => Err(error),
+                error => rebuilt_in_part(device, set, *part, error),
+            })
         } else {
             rows(start_rows(device, set, part.column, *part))
                 .or_else(|error| instead(device, set, *part, error))
@@ -253,6 +256,43 @@ fn rebuilt<D: ZonedDevice>(device: &D, set: Set, part: Part, copy: Option<u32>) 
         });
     }
     sum.ok_or(DeviceError::Gone)
+}
+
+/// The same where others of the set cannot be read whole: as many rows as can be made of them, and of the column itself those for
+/// which they lack something. There need be nothing wrong with these. Where all would be of the column nothing is won.
+fn rebuilt_in_part<D: ZonedDevice>(
+    device: &D,
+    set: Set,
+    part: Part,
+    error: DeviceError,
+) -> Result<Buffer> {
+    if part.rows == 1 {
+        return Err(error);
+    }
+    let mut whole = BufferMut::zeroed(part.rows as usize);
+    let mut some_rebuilt = false;
+    for (row, to) in (part.row..).zip(whole.chunks_exact_mut(BLOCK_SIZE)) {
+        let part = Part {
+            row,
+            rows: 1,
+            ..part
+        };
+        match rebuilt(device, set, part, None) {
+            Ok(block) => {
+                some_rebuilt = true;
+                to.copy_from_slice(&block);
+            }
+            Err(_) => {
+                let own = rows(start_rows(device, set, part.column, part))?;
+                to.copy_from_slice(&own);
+            }
+        }
+    }
+    if some_rebuilt {
+        Ok(whole.freeze())
+    } else {
+        Err(error)
+    }
 }
 
 /// Puts the blocks of columns in their order.

@@ -253,6 +253,30 @@ fn what_is_wrong_in_one_zone_is_right_without_it() {
     }
 }
 
+/// A bad sector of another zone, in a row where nothing is wrong, kept all other rows from being made right.
+#[test]
+fn what_is_wrong_is_made_right_beside_a_bad_sector() {
+    let device = Striped::new(Arc::new(Hurt::of(4 + 4 + LABEL_ZONES)), PARITY, true).unwrap();
+    write(&device, 2, 0, 31).unwrap();
+    let below = device.below();
+    for (wrong, bad) in [(4, 5), (5, 4), (6, 7)] {
+        for (wrong_row, bad_row) in [(1, 2), (3, 1), (4, 10)] {
+            *below.wrong.lock().unwrap() = Some((ZoneId(wrong), wrong_row));
+            *below.unreadable.lock().unwrap() = Some((ZoneId(bad), bad_row));
+            let mut ways =
+                (0..).map_while(|attempt| device.read_without(ZoneId(2), 1, 30, attempt));
+            let wanted = pattern(2, 1, 30);
+            let is_right = |read: Result<Buffer>| read.is_ok_and(|read| read[..] == wanted[..]);
+            assert!(ways.any(is_right), "{wrong}:{wrong_row}, {bad}:{bad_row}");
+        }
+    }
+    // Two of one row are too many: what it reads is known to be wrong.
+    *below.wrong.lock().unwrap() = Some((ZoneId(4), 3));
+    *below.unreadable.lock().unwrap() = Some((ZoneId(5), 3));
+    let refused = device.read_without(ZoneId(2), 7, 1, 0).unwrap();
+    assert!(matches!(refused, Err(DeviceError::Io { .. })));
+}
+
 /// Whether rows agree can be asked of more than the device reads with one command.
 #[test]
 fn rows_are_compared_in_as_many_commands_as_it_takes() {

@@ -10,7 +10,8 @@
 //! other too.
 //!
 //! Opening for writing closes zones that are open, so that their places are free again, and pads a
-//! block of which only some sectors are written: of a drive with a volume, or with nothing on it. Zone 0 is the first sequential one: conventional
+//! block of which only some sectors are written: of a drive with a volume, or with nothing on it. A zone with which that
+//! fails is finished, or else counts as read-only. Zone 0 is the first sequential one: conventional
 //! zones at the start of the device hold an image, to which [`crate::Drive`] joins the rest
 //! ([`crate::Joined`]). A last zone that is shorter is left alone.
 
@@ -19,6 +20,7 @@ mod open;
 
 use std::fs::{self, File};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 pub use crate::linux::limits::{Limits, directory, is_zoned, list};
@@ -30,7 +32,7 @@ use crate::linux::files::{FileWire, Spot};
 use crate::linux::front::Front;
 use crate::linux::{Action, KernelDevice, Port};
 use crate::lock::{Opened, explain};
-use crate::{BLOCK_SIZE, Result, ZoneId, ZoneInfo, ZonedDevice};
+use crate::{BLOCK_SIZE, BufferMut, Result, ZoneId, ZoneInfo, ZonedDevice};
 
 /// A zoned block device of Linux.
 pub type ZbdDevice = KernelDevice<Zbd>;
@@ -130,5 +132,17 @@ impl Port for Zbd {
             self.sector(zone),
             sectors,
         )?)
+    }
+
+    fn pad(&self, zone: ZoneId) -> Result<(), Failure> {
+        let found = kernel::report(&self.file, self.sector(zone), 1)?;
+        if let Some(zone) = found.first().filter(|zone| zone.torn_sectors() > 0) {
+            let missing = (kernel::BLOCK_SECTORS - zone.torn_sectors()) * kernel::SECTOR_BYTES;
+            let zeros = BufferMut::zeroed(1);
+            let zeros = zeros.get(..missing as usize).unwrap_or_default();
+            let place = zone.write_pointer * kernel::SECTOR_BYTES;
+            self.file.write_all_at(zeros, place)?;
+        }
+        Ok(())
     }
 }

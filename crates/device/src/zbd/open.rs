@@ -13,10 +13,11 @@ use super::{Zbd, ZbdDevice};
 use crate::linux::files::FileWire;
 use crate::linux::limits::{self, Limits};
 use crate::linux::make::{self, Claim};
+use crate::linux::ready::{self, LeftOut};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{self, Identity};
-use crate::{BufferMut, Geometry, Result, ZoneInfo, ZoneKind, ZoneState, nvme};
+use crate::{Geometry, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState, nvme};
 
 impl ZbdDevice {
     /// Opens a zoned block device, for writing exclusively.
@@ -33,10 +34,6 @@ impl ZbdDevice {
         let is_blank = |zone: &Zone| make::is_blank(zone.state, zone.write_pointer > zone.start);
         let may_change = make::may_change(options, zones.iter().all(is_blank), || identity(path))
             .map_err(|error| explain(path, &error))?;
-        if may_change {
-            pad(&file, &mut zones)
-                .map_err(|error| open_error(path, &format!("cannot be padded: {error}")))?;
-        }
         let geometry = Geometry {
             max_open: limits.max_open,
             max_active: limits.max_active,
@@ -48,18 +45,24 @@ impl ZbdDevice {
                 limits.request_segments_max,
             )
         };
+        let torn = (0..).map(ZoneId).zip(&zones);
+        let torn = torn.filter(|(_, zone)| zone.torn_sectors() > 0);
+        let torn: Vec<ZoneId> = torn.map(|(number, _)| number).collect();
         let mut zones: Vec<ZoneInfo> = zones.iter().map(Zone::info).collect();
         let port = Zbd {
             file: Arc::new(file),
             first_zone,
             zone_blocks: geometry.zone_blocks,
         };
+        let mut left_out = LeftOut::default();
         if may_change {
-            make::settle(&port, &mut zones).map_err(|failure| {
-                open_error(path, &format!("open zones cannot be closed: {failure}"))
+            left_out = ready::settle(&port, &mut zones, &torn).map_err(|failure| {
+                let message = format!("its zones cannot be made ready for writing: {failure}");
+                open_error(path, &message)
             })?;
         }
-        ZbdDevice::start(path, port, FileWire, geometry, &zones, options.read_only)
+        let zones = (&zones[..], left_out);
+        ZbdDevice::start(path, port, FileWire, geometry, zones, options.read_only)
     }
 
     /// Empties a zoned block device, and opens it. Without `force` only if nothing is on it.
@@ -166,17 +169,4 @@ fn usable(path: &Path, limits: &Limits, zones: &mut Vec<Zone>) -> Result<u32> {
         return Err(open_error(path, &message));
     }
     Ok(first as u32)
-}
-
-/// Pads blocks that are written in part.
-fn pad(file: &File, zones: &mut [Zone]) -> io::Result<()> {
-    for zone in zones.iter_mut().filter(|zone| zone.torn_sectors() > 0) {
-        let missing = (BLOCK_SECTORS - zone.torn_sectors()) * SECTOR_BYTES;
-        let zeros = BufferMut::zeroed(1);
-        let zeros = zeros.get(..missing as usize).unwrap_or_default();
-        file.write_all_at(zeros, zone.write_pointer * SECTOR_BYTES)?;
-        let now = kernel::report(file, zone.start, 1)?;
-        *zone = now.first().copied().ok_or(io::ErrorKind::NotFound)?;
-    }
-    Ok(())
 }

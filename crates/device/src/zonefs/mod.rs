@@ -15,8 +15,9 @@
 //! What has failed zonefs is asked and, where it may be read, the block device. Mounted without errors=repair, one
 //! failed write makes all of the zonefs read-only.
 //!
-//! Opening for writing pads a block of which only some sectors are written, where there is a volume. Zone 0 is `seq/0`: files of
-//! conventional zones hold an image, to which [`crate::Drive`] joins the rest ([`crate::Joined`]).
+//! Opening for writing pads a block of which only some sectors are written, where there is a volume. A zone with
+//! which that fails is finished, or else counts as read-only. Zone 0 is `seq/0`: files of conventional zones hold an image,
+//! to which [`crate::Drive`] joins the rest ([`crate::Joined`]).
 
 mod files;
 mod front;
@@ -27,7 +28,7 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ use crate::linux::files::{FileWire, Spot};
 use crate::linux::limits::SECTOR_BYTES;
 use crate::linux::{Action, KernelDevice, Port};
 use crate::zbd::kernel;
-use crate::{BLOCK_SIZE, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState};
+use crate::{BLOCK_SIZE, BufferMut, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState};
 
 /// A zonefs.
 pub type ZonefsDevice = KernelDevice<ZonefsPort>;
@@ -142,6 +143,18 @@ impl Port for ZonefsPort {
         }
         Ok(())
     }
+
+    fn pad(&self, zone: ZoneId) -> Result<(), Failure> {
+        let metadata = fs::metadata(self.files.path(zone))?;
+        let written = torn_bytes(&metadata);
+        if written > 0 {
+            let zeros = BufferMut::zeroed(1);
+            let zeros = zeros.get(written..).unwrap_or_default();
+            let file = self.files.open(zone, true)?;
+            file.write_all_at(zeros, metadata.len())?;
+        }
+        Ok(())
+    }
 }
 
 impl ZonefsPort {
@@ -205,6 +218,11 @@ fn info(metadata: &Metadata, is_open: Option<bool>) -> ZoneInfo {
 /// Zonefs says how much of a zone can be written as the space its file takes.
 fn capacity_bytes(metadata: &Metadata) -> u64 {
     metadata.blocks().saturating_mul(SECTOR_BYTES)
+}
+
+/// Bytes of its last block that are written, if that is not all of them.
+fn torn_bytes(metadata: &Metadata) -> usize {
+    metadata.len() as usize % BLOCK_SIZE
 }
 
 fn bytes(blocks: u32) -> u64 {

@@ -12,10 +12,11 @@ use persimmon_format::BLOCK_SIZE;
 use rustix::fs::OFlags;
 
 use super::files::{Readers, Writers, ZoneFiles};
-use super::{ZonefsDevice, ZonefsPort, capacity_bytes, info};
+use super::{ZonefsDevice, ZonefsPort, capacity_bytes, info, torn_bytes};
 use crate::linux::files::FileWire;
 use crate::linux::limits::Limits;
 use crate::linux::make::{self, Claim};
+use crate::linux::ready::{self, LeftOut};
 use crate::lock::{explain, lock_opened, open_error, unescape};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::Identity;
@@ -151,11 +152,13 @@ impl ZonefsDevice {
             return Err(open_error(uri, &problem));
         }
         lock_opened(uri, &file, options)?;
-        // Files that are not open are no open zones: but for torn blocks there is nothing to make ready.
-        make::may_change(options, false, || Ok(identity_of(&files)))
-            .and_then(|may_change| if may_change { pad(&files) } else { Ok(()) })
+        let may_change = make::may_change(options, false, || Ok(identity_of(&files)))
             .map_err(|error| explain(uri, &error))?;
-        let (numbers, zones) = zones(uri, &files)?;
+        let Zones {
+            numbers,
+            mut zones,
+            torn,
+        } = zones(uri, &files)?;
         let writers = limits.max_open.unwrap_or(u32::MAX).min(WRITE_FILES_MAX);
         let geometry = Geometry {
             max_open: Some(writers),
@@ -177,7 +180,16 @@ impl ZonefsDevice {
             zone_bytes: drive.zone_bytes,
             _locked: file,
         };
-        ZonefsDevice::start(uri, port, FileWire, geometry, &zones, options.read_only)
+        let mut left_out = LeftOut::default();
+        if may_change {
+            // Files that are not open are no open zones: but for torn blocks there is nothing to make ready.
+            left_out = ready::settle(&port, &mut zones, &torn).map_err(|failure| {
+                let message = format!("its zones cannot be made ready for writing: {failure}");
+                open_error(uri, &message)
+            })?;
+        }
+        let zones = (&zones[..], left_out);
+        ZonefsDevice::start(uri, port, FileWire, geometry, zones, options.read_only)
     }
 
     /// Empties a zonefs, and opens it. Without `force` only if nothing is in it.
@@ -230,10 +242,19 @@ fn block_device(zonefs: &File, limits: &ZonefsLimits) -> Option<File> {
     is_it.then_some(device)
 }
 
-/// Numbers on the drive, and state, of all zones.
-fn zones(uri: &Path, files: &ZoneFiles) -> Result<(Vec<u32>, Vec<ZoneInfo>)> {
+/// All zones.
+struct Zones {
+    /// Their numbers on the drive.
+    numbers: Vec<u32>,
+    zones: Vec<ZoneInfo>,
+    /// Those in which a block is written in part.
+    torn: Vec<ZoneId>,
+}
+
+fn zones(uri: &Path, files: &ZoneFiles) -> Result<Zones> {
     let mut numbers = Vec::new();
     let mut zones = Vec::new();
+    let mut torn = Vec::new();
     for zone in (0..).map(ZoneId) {
         let metadata = match fs::metadata(files.path(zone)) {
             Ok(metadata) => metadata,
@@ -250,33 +271,20 @@ fn zones(uri: &Path, files: &ZoneFiles) -> Result<(Vec<u32>, Vec<ZoneInfo>)> {
             );
             return Err(open_error(uri, &message));
         }
+        if zone_now.state.is_active() && torn_bytes(&metadata) > 0 {
+            torn.push(zone);
+        }
         numbers.push(u32::try_from(metadata.ino()).unwrap_or(u32::MAX));
         zones.push(zone_now);
     }
     if zones.is_empty() {
         return Err(open_error(uri, "has no sequential zones"));
     }
-    Ok((numbers, zones))
-}
-
-/// Pads blocks that are written in part.
-fn pad(files: &ZoneFiles) -> io::Result<()> {
-    for zone in (0..).map(ZoneId) {
-        let Ok(metadata) = fs::metadata(files.path(zone)) else {
-            return Ok(());
-        };
-        let written = metadata.len() % BLOCK_SIZE as u64;
-        if written == 0 || info(&metadata, None).state.is_worn_out() {
-            continue;
-        }
-        let missing = BLOCK_SIZE - written as usize;
-        let zeros = BufferMut::zeroed(1);
-        let zeros = zeros.get(..missing).unwrap_or_default();
-        files
-            .open(zone, true)?
-            .write_all_at(zeros, metadata.len())?;
-    }
-    Ok(())
+    Ok(Zones {
+        numbers,
+        zones,
+        torn,
+    })
 }
 
 #[cfg(test)]

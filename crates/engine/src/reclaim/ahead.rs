@@ -7,7 +7,7 @@ use persimmon_sync::atomic::{AtomicU64, Ordering};
 use super::{MOVE_BLOCKS, Reclaimer};
 use crate::error::Result;
 use crate::space::policy::{self, Next};
-use crate::zones::DeviceKind;
+use crate::zones::{Candidates, DeviceKind};
 
 /// Blocks moved in one step ahead of need: nobody waits for more of them than these.
 pub(super) const STEP_BLOCKS: u64 = 64;
@@ -27,9 +27,15 @@ impl Reclaimer {
     /// Takes a step of cleaning ahead of need: as zones fill, others are emptied, one for one. False if there was no
     /// reason to.
     pub(super) fn clean_ahead(&self) -> Result<bool> {
-        let view = self.space.view();
-        let may_take = |device| view.free(device) > view.left_by_cleaning(device);
-        let may_move = may_take(DeviceKind::Metadata) && may_take(DeviceKind::Data);
+        let may_move = self.may_move();
+        if self.store.zones.keep_log_candidates() == Candidates::Reclaimable {
+            let before = self.store.zones.log_candidates_coming();
+            self.checkpoint_zones()?;
+            // Readers may pin them.
+            if self.store.zones.log_candidates_coming() > before {
+                return Ok(true);
+            }
+        }
         let devices = self.store.zones.budget.layout.devices().iter();
         let devices = devices.filter(|device| !self.found_no_room(**device));
         if may_move && self.cleaner.choose_failing().is_some() {
@@ -59,6 +65,13 @@ impl Reclaimer {
     fn no_room_before(&self, device: DeviceKind) -> &AtomicU64 {
         let layout = &self.store.zones.budget.layout;
         layout.of_device(&self.no_room_before, device)
+    }
+
+    /// Whether cleaning may take a zone for what it moves, whichever that is.
+    pub(super) fn may_move(&self) -> bool {
+        let view = self.space.view();
+        let may_take = |device| view.free(device) > view.left_by_cleaning(device);
+        may_take(DeviceKind::Metadata) && may_take(DeviceKind::Data)
     }
 
     /// Frees zones ahead of need. False if there was no reason to, or nothing was gained.

@@ -46,13 +46,7 @@ impl Reclaimer {
     /// records that have piled up. What a checkpoint under way has not written yet counts: until
     /// it is durable a recovery would have to change those pages too.
     pub(super) fn keep_bounds(&self) -> Result<()> {
-        if self.store.log.buffered_bytes() > BUFFERED_BYTES_MAX {
-            self.store.log.write(
-                &self.store.media,
-                &self.store.zones,
-                self.store.log.last_lsn(),
-            )?;
-        }
+        self.write_buffered()?;
         let full = || self.space.pages_are_many() || self.space.journal_is_full();
         if full() {
             add(&self.store.media.counters.stalls, 1);
@@ -60,6 +54,18 @@ impl Reclaimer {
                 .zones
                 .shorten_journal(self.store.log.blocks_to_replay());
             self.checkpoints.write_if(full)?;
+        }
+        Ok(())
+    }
+
+    /// Writes records that have piled up.
+    pub(super) fn write_buffered(&self) -> Result<()> {
+        if self.store.log.buffered_bytes() > BUFFERED_BYTES_MAX {
+            self.store.log.write(
+                &self.store.media,
+                &self.store.zones,
+                self.store.log.last_lsn(),
+            )?;
         }
         Ok(())
     }

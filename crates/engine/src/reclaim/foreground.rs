@@ -12,7 +12,10 @@ use crate::space::View;
 use crate::space::policy::{Emptied, Need, Next, Seen, Wait, zones_wanted};
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
-use crate::zones::{DeviceKind, VictimPolicy};
+use crate::zones::{Candidates, DeviceKind, VictimPolicy};
+
+/// How often a zone is emptied for the log, or freed, before somebody goes on without.
+const LOG_CANDIDATE_TRIES: u32 = 4;
 
 impl Reclaimer {
     /// Wins a zone for new data.
@@ -32,6 +35,7 @@ impl Reclaimer {
     /// here, before there are more changes for the next one; metadata alone could fill the volume
     /// with old pages otherwise. [`Error::NoSpace`] if that does not succeed.
     pub(super) fn restore_low_watermark(&self, intent: Intent) -> Result<()> {
+        self.win_log_candidate()?;
         if self.store.zones.budget.large.is_some() {
             return self.keep_a_zone_for_metadata();
         }
@@ -39,6 +43,29 @@ impl Reclaimer {
         if is_short() && self.await_resets(is_short) {
             let (_lock, _midst) = (self.cleaning_lock.lock(), self.store.in_midst());
             self.win_zones(Need::Change(intent))?;
+        }
+        Ok(())
+    }
+
+    /// Where zones have failed and none is left that the log could take next, wins one before there are more changes.
+    fn win_log_candidate(&self) -> Result<()> {
+        let zones = &self.store.zones;
+        let is_left = || zones.failed_zones() == 0 || zones.log_candidates_coming() > 0;
+        for _ in 0..LOG_CANDIDATE_TRIES {
+            if is_left() {
+                break;
+            }
+            let done = match zones.keep_log_candidates() {
+                Candidates::Left => break,
+                Candidates::ToEmpty if !self.may_move() => break,
+                Candidates::Reclaimable => self.checkpoint_zones(),
+                Candidates::ToEmpty => self.empty_failing(),
+            };
+            match done.map_err(|error| self.as_told_to_writers(error)) {
+                // The log has room as yet. A caller that has none gets the error later.
+                Err(error) if !error.passes() => return Err(error),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -217,14 +244,17 @@ impl Reclaimer {
         self.cleaner.advance(cursor, blocks_max)
     }
 
-    /// Writes extents of a zone anew elsewhere, each with its file and block.
+    /// Writes extents of a zone anew elsewhere, each with its file and block. No checkpoint is written before all of them are: it would
+    /// make them durable where they are.
     pub(crate) fn rewrite(
         &self,
         zone: &ZoneStatus,
         extents: impl Iterator<Item = (Ino, u64, Extent)>,
     ) -> Result<()> {
         let mut cursor = self.cleaner.cursor_of(zone, extents);
-        while self.advance(&mut cursor, MOVE_BLOCKS)? {}
+        while self.cleaner.advance(&mut cursor, MOVE_BLOCKS)? {
+            self.write_buffered()?;
+        }
         Ok(())
     }
 

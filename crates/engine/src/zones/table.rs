@@ -129,7 +129,7 @@ pub struct ZoneStatus {
     /// That one has failed for good.
     pub partner_failure: Option<ZoneFailure>,
     /// It is to be emptied: something in it does not survive the loss of any one zone, as it should, which a scrub found; or it holds
-    /// metadata, and the volume has a device for that by now.
+    /// metadata, and the volume has a device for that by now; or the log can take it, and few such are left.
     pub lacks_redundancy: bool,
 }
 
