@@ -4,7 +4,8 @@
  * A function that can fail returns 0, or an error number of <errno.h>; persimmon_error_message() then tells the
  * reason in words. Paths are bytes that end with a zero byte, from the root of the volume. All functions may be called by
  * any number of threads at once, but for those that give an object back, which must be the last to use it; a directory that
- * is listed, and a read under way, belong to one thread at a time. What "Safety" says is what the caller has to see to.
+ * is listed, and a read under way, belong to one thread at a time. A child of fork cannot use what its parent opened (EBADF), and may end
+ * by exit. What "Safety" says is what the caller has to see to.
  *
  * Made from the crate by cbindgen; a test fails where the two differ. SPDX-License-Identifier: MIT OR Apache-2.0
  */

@@ -210,7 +210,7 @@ pub unsafe extern "C" fn persimmon_open(
     call(|| {
         // SAFETY: as the caller promises.
         let (device, options, fs) = unsafe { (path(device)?, opening(options)?, answer(fs)?) };
-        fs.write(give(persimmon_fs(Filesystem::open(device, &options)?)));
+        fs.write(give(persimmon_fs::new(Filesystem::open(device, &options)?)));
         Ok(())
     })
 }
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn persimmon_open_in_memory(bytes: u64, fs: *mut *mut pers
     call(|| {
         // SAFETY: as the caller promises.
         let fs = unsafe { answer(fs) }?;
-        fs.write(give(persimmon_fs(Filesystem::in_memory(bytes)?)));
+        fs.write(give(persimmon_fs::new(Filesystem::in_memory(bytes)?)));
         Ok(())
     })
 }
@@ -240,8 +240,8 @@ pub unsafe extern "C" fn persimmon_clone(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, clone) = unsafe { (object(fs, "the filesystem")?, answer(clone)?) };
-        clone.write(give(persimmon_fs(fs.0.clone())));
+        let (fs, clone) = unsafe { (object(fs)?, answer(clone)?) };
+        clone.write(give(persimmon_fs::new(fs.0.clone())));
         Ok(())
     })
 }
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn persimmon_clone(
 pub unsafe extern "C" fn persimmon_release(fs: *mut persimmon_fs) {
     call(|| {
         // SAFETY: as the caller promises.
-        drop(unsafe { take(fs) });
+        drop(unsafe { take(fs) }?);
         Ok(())
     });
 }
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn persimmon_release(fs: *mut persimmon_fs) {
 pub unsafe extern "C" fn persimmon_close(fs: *mut persimmon_fs) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        match unsafe { take(fs) } {
+        match unsafe { take(fs) }? {
             Some(fs) => Ok(fs.0.close()?),
             None => Ok(()),
         }
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn persimmon_close(fs: *mut persimmon_fs) -> c_int {
 pub unsafe extern "C" fn persimmon_abandon(fs: *mut persimmon_fs) {
     call(|| {
         // SAFETY: as the caller promises.
-        if let Some(fs) = unsafe { take(fs) } {
+        if let Some(fs) = unsafe { take(fs) }? {
             fs.0.abandon();
         }
         Ok(())
@@ -301,7 +301,7 @@ pub unsafe extern "C" fn persimmon_statfs(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, space) = unsafe { (object(fs, "the filesystem")?, answer(space)?) };
+        let (fs, space) = unsafe { (object(fs)?, answer(space)?) };
         let told = fs.0.statfs()?;
         let block = u64::from(told.block_size);
         space.write(persimmon_space {

@@ -4,6 +4,8 @@ use std::ffi::{c_char, c_int};
 
 use persimmon::{Attr, FileKind, Filesystem, Lifetime, Timestamp};
 
+use crate::process::{Object, Process};
+
 /// Major version of the interface that this header is of: a program works with every library of the same one, from its own minor version on.
 /// It is in the name of the shared library.
 pub const PERSIMMON_VERSION_MAJOR: u32 = 0;
@@ -17,7 +19,21 @@ pub extern "C" fn persimmon_version() -> u32 {
 }
 
 /// A filesystem in use.
-pub struct persimmon_fs(pub(crate) Filesystem);
+pub struct persimmon_fs(pub(crate) Filesystem, Process);
+
+impl persimmon_fs {
+    pub(crate) fn new(fs: Filesystem) -> persimmon_fs {
+        persimmon_fs(fs, Process::current())
+    }
+}
+
+impl Object for persimmon_fs {
+    const WHAT: &'static str = "the filesystem";
+
+    fn process(&self) -> Process {
+        self.1
+    }
+}
 
 /// How to make a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
 #[repr(C)]
