@@ -11,6 +11,7 @@
 #include <map>
 #include <utility>
 
+#include "process.h"
 #include "status.h"
 
 namespace persimmon {
@@ -32,7 +33,7 @@ std::string Canonical(const std::string& device) {
   return name;
 }
 
-// The volumes that are open, by the canonical name of their device. Never destroyed: databases may close after it would be.
+// The volumes that are open in this process, by the canonical name of their device. Databases may close after it would be destroyed.
 struct Registry {
   struct Entry {
     std::weak_ptr<Volume> volume;
@@ -45,11 +46,6 @@ struct Registry {
   std::map<std::string, Entry> volumes;
 };
 
-Registry& TheRegistry() {
-  static Registry* registry = new Registry;
-  return *registry;
-}
-
 }  // namespace
 
 Status Volume::Open(const std::string& uri, std::shared_ptr<Volume>* volume) {
@@ -57,7 +53,7 @@ Status Volume::Open(const std::string& uri, std::shared_ptr<Volume>* volume) {
   Status status = Uri::Parse(uri, &parsed);
   if (!status.ok()) return status;
   const std::string device = Canonical(parsed.device);
-  Registry& registry = TheRegistry();
+  Registry& registry = OfThisProcess<Registry>();
   // Not held while a volume opens, which may take as long as a recovery: a second database waits for the volume of the first, and those of
   // other volumes do not wait.
   std::unique_lock<std::mutex> guard(registry.mutex);
@@ -94,11 +90,13 @@ Status Volume::Open(const std::string& uri, std::shared_ptr<Volume>* volume) {
 }
 
 Volume::~Volume() {
+  // Its parent's: a child of fork has neither its threads nor what became of it since. The library leaves it alone as well.
+  if (::getpid() != process_) return;
   if (!uri_.statistics.empty()) WriteStatistics();
   if (persimmon_close(fs_) != 0) {
     std::fprintf(stderr, "persimmon: closing %s: %s\n", device_.c_str(), persimmon_error_message());
   }
-  Registry& registry = TheRegistry();
+  Registry& registry = OfThisProcess<Registry>();
   std::lock_guard<std::mutex> guard(registry.mutex);
   registry.volumes[device_].is_open = false;
   registry.changed.notify_all();

@@ -3,6 +3,7 @@
 
 #include <persimmon.h>
 #include <rocksdb/io_status.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -66,6 +67,8 @@ class Volume {
   void WriteStatistics() const;
 
   persimmon_fs* const fs_;
+  // That opened it.
+  const pid_t process_ = ::getpid();
   // Canonical, however the URI spells it.
   const std::string device_;
   const Uri uri_;

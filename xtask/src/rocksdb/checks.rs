@@ -48,6 +48,14 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         }
         output(&mut test).map(drop)
     });
+    tally.check("a forked child leaves the volume alone", || {
+        let image = plugin.make_volume(scratch, "forked.img", VOLUME_BYTES)?;
+        let other = plugin.make_volume(scratch, "own.img", VOLUME_BYTES)?;
+        let mut forks = plugin.test("fork_test");
+        output(forks.args([&uri(&image, ""), &uri(&other, "")]))?;
+        output(plugin.test("fork_test").arg(uri(&image, "")))?;
+        plugin.fsck(&image)
+    });
     tally.check("a path with a question mark", || {
         let image = plugin.make_volume(scratch, "100% what?.img", VOLUME_BYTES)?;
         let escaped = image.display().to_string().replace('%', "%25");
