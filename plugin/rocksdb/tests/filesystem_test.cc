@@ -243,6 +243,9 @@ class Tests {
     CheckOk(fs_->CreateDir("/dir", kIO, nullptr), "mkdir");
     Check(!fs_->CreateDir("/dir", kIO, nullptr).ok(), "mkdir of what exists");
     CheckOk(fs_->CreateDirIfMissing("/dir", kIO, nullptr), "mkdir if missing");
+    // A database or a backup in the root could not be opened.
+    CheckOk(fs_->CreateDirIfMissing("/", kIO, nullptr), "mkdir of the root if it is missing");
+    Check(!fs_->CreateDir("/", kIO, nullptr).ok(), "mkdir of the root");
     Write("/dir/a", "aa");
     CheckOk(fs_->LinkFile("/dir/a", "/dir/b", kIO, nullptr), "link");
     uint64_t links = 0;
@@ -291,6 +294,8 @@ class Tests {
     Check(fs_->NewSequentialFile("/renamed/a/below", kFile, &missing, nullptr).IsIOError(), "open of what is below a file");
     Check(fs_->DeleteFile("/renamed/a/below", kIO, nullptr).IsIOError(), "unlink of what is below a file");
     Check(fs_->CreateDir("/renamed/a", kIO, nullptr).IsIOError(), "a directory in the place of a file");
+    Check(fs_->CreateDirIfMissing("/renamed/a", kIO, nullptr).IsIOError(), "a file in the place of a directory");
+    Check(fs_->CreateDirIfMissing("/missing/a", kIO, nullptr).IsPathNotFound(), "a directory in what is missing");
     const std::string longest = "/" + std::string(300, 'x');
     std::unique_ptr<FSWritableFile> unmade;
     Check(fs_->NewWritableFile(longest, kFile, &unmade, nullptr).IsInvalidArgument(), "a name that is too long");
@@ -385,6 +390,8 @@ class Tests {
     refused(fs_->NewWritableFile("/table", kFile, &file, nullptr), "emptying a file");
     refused(fs_->ReopenWritableFile("/table", kFile, &file, nullptr), "appending to a file");
     refused(fs_->CreateDir("/new", kIO, nullptr), "making a directory");
+    refused(fs_->CreateDirIfMissing("/new", kIO, nullptr), "making a directory if it is missing");
+    CheckOk(fs_->CreateDirIfMissing("/renamed", kIO, nullptr), "making a directory that is there");
     refused(fs_->DeleteFile("/table", kIO, nullptr), "removing a file");
     refused(fs_->RenameFile("/table", "/new", kIO, nullptr), "renaming a file");
     refused(fs_->LinkFile("/table", "/new", kIO, nullptr), "linking a file");
