@@ -295,7 +295,7 @@ class alignas(64) WritableFile : public FileOf<FSWritableFile> {
   IOStatus WriteUnflushedAt(uint64_t offset, const Slice& data) {
     if (file_.get() == nullptr) return IOStatus::IOError("the file is closed");
     Volume::TableRoom room(file_.volume());
-    IOStatus status = is_table_ ? room.Take(data.size()) : IOStatus::OK();
+    IOStatus status = is_table_ ? room.Take(file_.get(), data.size()) : IOStatus::OK();
     if (status.ok()) status = file_.Write(offset, data);
     if (status.ok()) size_ = std::max<uint64_t>(size_, offset + data.size());
     if (is_table_ && size_ >= write_behind_at_) StartWriteBack();

@@ -254,8 +254,8 @@ class PersimmonFileSystem : public FileSystem {
     return IOStatus::OK();
   }
 
-  IOStatus GetFreeSpace(const std::string&, const IOOptions&, uint64_t* bytes, IODebugContext*) override {
-    return volume_->RoomForTables(bytes);
+  IOStatus GetFreeSpace(const std::string& path, const IOOptions&, uint64_t* bytes, IODebugContext*) override {
+    return volume_->RoomForTables(path, bytes);
   }
 
   IOStatus IsDirectory(const std::string& path, const IOOptions&, bool* is_directory, IODebugContext*) override {

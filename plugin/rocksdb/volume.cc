@@ -20,9 +20,15 @@ using rocksdb::Status;
 
 namespace {
 
-// Space for logs alone: as much as a memtable of RocksDB's default size, but of a small volume a sixteenth.
+// Space for logs alone: as much as a memtable of RocksDB's default size, but of a small volume or project a sixteenth.
 constexpr uint64_t kLogReserveMax = 64 << 20;
 constexpr uint64_t kLogReserveShare = 16;
+
+// What tables may fill of some space.
+uint64_t BesidesLogs(const persimmon_space& space) {
+  const uint64_t reserve = std::min(kLogReserveMax, space.total_bytes / kLogReserveShare);
+  return space.available_bytes > reserve ? space.available_bytes - reserve : 0;
+}
 
 // One name for a device or image, however it was spelled; what does not exist keeps its spelling.
 std::string Canonical(const std::string& device) {
@@ -109,21 +115,32 @@ void Volume::Leave() const {
   if (!uri_.statistics.empty()) WriteStatistics();
 }
 
-rocksdb::IOStatus Volume::RoomForTables(uint64_t* bytes) const {
-  persimmon_space space{};
-  const int error = persimmon_statfs(fs_, &space);
-  const uint64_t reserve = std::min(kLogReserveMax, space.total_bytes / kLogReserveShare);
-  *bytes = space.available_bytes > reserve ? space.available_bytes - reserve : 0;
-  return ToStatus(error);
+rocksdb::IOStatus Volume::RoomForTables(const std::string& path, uint64_t* bytes) const {
+  *bytes = 0;
+  persimmon_space part{};
+  const int error = persimmon_statfs_path(fs_, path.c_str(), &part);
+  return error != 0 ? Failed(error) : RoomForTables(part, bytes);
 }
 
-rocksdb::IOStatus Volume::TableRoom::Take(uint64_t bytes) {
+rocksdb::IOStatus Volume::RoomForTables(const persimmon_space& part, uint64_t* bytes) const {
+  persimmon_space whole{};
+  const int error = persimmon_statfs(fs_, &whole);
+  if (error != 0) return Failed(error);
+  *bytes = std::min(BesidesLogs(whole), BesidesLogs(part));
+  return rocksdb::IOStatus::OK();
+}
+
+rocksdb::IOStatus Volume::TableRoom::Take(const persimmon_file* table, uint64_t bytes) {
   bytes_ += bytes;
-  // With those of all others: of two that come at the same time at least one sees the other.
+  // With those of all others, of other projects, too, which is more than need be: of two that come at the same time at least one
+  // sees the other.
   const uint64_t under_way = volume_.table_bytes_.fetch_add(bytes) + bytes;
+  persimmon_space part{};
+  const int error = persimmon_fstatfs(table, &part);
+  if (error != 0) return Failed(error);
   uint64_t room = 0;
-  rocksdb::IOStatus status = volume_.RoomForTables(&room);
-  if (status.ok() && under_way > room) status = NoSpace("the volume has room for logs only");
+  rocksdb::IOStatus status = volume_.RoomForTables(part, &room);
+  if (status.ok() && under_way > room) status = NoSpace("the volume, or the project of the file, has room for logs only");
   return status;
 }
 

@@ -34,9 +34,10 @@ class Volume {
   // Makes everything durable, for a process that ends and never closes it.
   void Leave() const;
 
-  // Bytes that tables may still fill. Some of the last ones are for logs alone: RocksDB resumes by itself after a table found no room,
-  // and ends the process (Debian's build, on every filesystem) once it goes on with a log that found none.
-  rocksdb::IOStatus RoomForTables(uint64_t* bytes) const;
+  // Bytes that tables may still fill in a directory: of the volume, and of the project of the directory where that is limited. Some of the last
+  // ones of each are for logs alone: RocksDB resumes by itself after a table found no room, and ends the process (Debian's
+  // build, on every filesystem) once it goes on with a log that found none.
+  rocksdb::IOStatus RoomForTables(const std::string& path, uint64_t* bytes) const;
 
   // Sets room aside for a write to a table, until it is destroyed: by then the volume counts what was written. Several threads once found
   // the same room, and filled what is for logs.
@@ -49,7 +50,7 @@ class Volume {
       if (bytes_ != 0) volume_.table_bytes_.fetch_sub(bytes_);
     }
 
-    rocksdb::IOStatus Take(uint64_t bytes);
+    rocksdb::IOStatus Take(const persimmon_file* table, uint64_t bytes);
 
    private:
     const Volume& volume_;
@@ -65,6 +66,8 @@ class Volume {
       : fs_(fs), device_(std::move(device)), uri_(std::move(uri)) {}
 
   void WriteStatistics() const;
+  // Of the whole volume, and of a part of it.
+  rocksdb::IOStatus RoomForTables(const persimmon_space& part, uint64_t* bytes) const;
 
   persimmon_fs* const fs_;
   // That opened it.

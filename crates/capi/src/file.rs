@@ -12,7 +12,8 @@ use crate::types::lifetime;
 use crate::{
     PERSIMMON_OPEN_APPEND, PERSIMMON_OPEN_CREATE, PERSIMMON_OPEN_CREATE_NEW, PERSIMMON_OPEN_DIRECT,
     PERSIMMON_OPEN_KEEP_FLUSHED, PERSIMMON_OPEN_READ, PERSIMMON_OPEN_SYNC, PERSIMMON_OPEN_TRUNCATE,
-    PERSIMMON_OPEN_WRITE, PERSIMMON_OPEN_WRITE_THROUGH, persimmon_fs, persimmon_stat,
+    PERSIMMON_OPEN_WRITE, PERSIMMON_OPEN_WRITE_THROUGH, persimmon_fs, persimmon_space,
+    persimmon_stat,
 };
 
 /// An open file. It keeps the volume open.
@@ -329,6 +330,23 @@ pub unsafe extern "C" fn persimmon_fstat(
         // SAFETY: as the caller promises.
         let (file, stat) = unsafe { (object(file)?, answer(stat)?) };
         stat.write(file.0.metadata()?.into());
+        Ok(())
+    })
+}
+
+/// Space and inodes, as of `persimmon_statfs_path`.
+///
+/// # Safety
+/// `file` is open; `space` a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_fstatfs(
+    file: *const persimmon_file,
+    space: *mut persimmon_space,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (file, space) = unsafe { (object(file)?, answer(space)?) };
+        space.write(file.0.statfs()?.into());
         Ok(())
     })
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use persimmon::{Compression, Create, DataRedundancy, Dedup, Deltas, Filesystem, Options};
 
 use crate::call::{Failure, Result, answer, call, give, object, path, take, utf8};
+use crate::names::by_path;
 use crate::{
     PERSIMMON_VERSION_MAJOR, PERSIMMON_VERSION_MINOR, persimmon_create_options, persimmon_fs,
     persimmon_options, persimmon_space,
@@ -302,14 +303,27 @@ pub unsafe extern "C" fn persimmon_statfs(
     call(|| {
         // SAFETY: as the caller promises.
         let (fs, space) = unsafe { (object(fs)?, answer(space)?) };
-        let told = fs.0.statfs()?;
-        let block = u64::from(told.block_size);
-        space.write(persimmon_space {
-            total_bytes: told.blocks * block,
-            available_bytes: told.blocks_available * block,
-            inodes: told.files.saturating_sub(told.files_free),
-            inodes_available: told.files_free,
-        });
+        space.write(fs.0.statfs()?.into());
         Ok(())
     })
+}
+
+/// Space and inodes of what a path means: where its project is limited, the limit (the soft one if there is one) and what is left of it, and
+/// never more than the volume has.
+///
+/// # Safety
+/// `fs` is a handle; `path` a string; `space` a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_statfs_path(
+    fs: *const persimmon_fs,
+    path: *const c_char,
+    space: *mut persimmon_space,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_path(fs, path, |fs, path| {
+            answer(space)?.write(fs.statfs_at(path)?.into());
+            Ok(())
+        })
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use persimmon::{Attr, FileKind, Filesystem, Lifetime, Timestamp};
+use persimmon::{Attr, FileKind, Filesystem, Lifetime, StatFs, Timestamp};
 
 use crate::process::{Object, Process};
 
@@ -167,6 +167,18 @@ pub struct persimmon_space {
     pub inodes: u64,
     /// That estimate.
     pub inodes_available: u64,
+}
+
+impl From<StatFs> for persimmon_space {
+    fn from(space: StatFs) -> persimmon_space {
+        let block = u64::from(space.block_size);
+        persimmon_space {
+            total_bytes: space.blocks * block,
+            available_bytes: space.blocks_available * block,
+            inodes: space.files.saturating_sub(space.files_free),
+            inodes_available: space.files_free,
+        }
+    }
 }
 
 /// Open for reading.

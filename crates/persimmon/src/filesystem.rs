@@ -91,6 +91,15 @@ impl Filesystem {
         Ok(self.vfs().statfs()?)
     }
 
+    /// Space and inodes of what a path means: where its project is limited, the limit (the soft one if there is one) and what is left of
+    /// it, and never more than the volume has.
+    pub fn statfs_at(&self, path: impl AsRef<Path>) -> Result<StatFs> {
+        let (path, vfs) = (path.as_ref(), self.vfs());
+        resolve(vfs, path, Last::Follow)
+            .and_then(|attr| vfs.statfs_at(attr.ino))
+            .map_err(Error::at(path))
+    }
+
     /// Files that cannot be opened, since there is no room on the volume for what was flushed to them before a process died: delete
     /// others, then open the volume again ([`OpenOptions::keep_flushed`](crate::OpenOptions::keep_flushed)).
     #[must_use]

@@ -12,6 +12,8 @@ use super::sustained::{counted, counters};
 const VOLUME_BYTES: u64 = 1 << 30;
 /// Bytes of the one that becomes full.
 const FULL_BYTES: u64 = 256 << 20;
+/// Bytes that a project is limited to.
+const PROJECT_BYTES: &str = "67108864";
 
 /// A RocksDB built from source has none of the libraries that db_bench compresses with otherwise.
 const NO_COMPRESSION: &str = "--compression_type=none";
@@ -72,18 +74,19 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         output(writes.args([&uri(&image, ""), "lifetimes"]))?;
         lifetimes(plugin, &image)
     });
+    tally.check("a project that is limited", || {
+        let image = plugin.make_volume(scratch, "limited.img", VOLUME_BYTES)?;
+        with_projects(plugin, &image, &[("1", "/limited")])?;
+        let mut limits = plugin.tool("quota");
+        limits.arg("set").arg(&image);
+        output(limits.args(["--project", "1", "--hard", PROJECT_BYTES]))?;
+        let mut test = plugin.test("project_test");
+        output(test.args([&uri(&image, ""), PROJECT_BYTES]))?;
+        plugin.fsck(&image)
+    });
     tally.check("what cannot be linked between projects is copied", || {
         let image = plugin.make_volume(scratch, "projects.img", VOLUME_BYTES)?;
-        output(plugin.tool("quota").arg("on").arg(&image))?;
-        for (id, dir) in [("1", "/one"), ("2", "/two")] {
-            output(plugin.tool("fs").arg("mkdir").arg(&image).arg(dir))?;
-            let mut project = plugin.tool("quota");
-            output(
-                project
-                    .args(["project", dir, "--id", id, "--of"])
-                    .arg(&image),
-            )?;
-        }
+        with_projects(plugin, &image, &[("1", "/one"), ("2", "/two")])?;
         output(
             plugin
                 .test("filesystem_test")
@@ -113,6 +116,21 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
             output(check.args([&uri, "died", mode])).map(drop)
         });
     }
+}
+
+/// Makes directories of projects.
+fn with_projects(plugin: &Plugin, image: &Path, projects: &[(&str, &str)]) -> Result<()> {
+    output(plugin.tool("quota").arg("on").arg(image))?;
+    for (id, dir) in projects {
+        output(plugin.tool("fs").arg("mkdir").arg(image).arg(dir))?;
+        let mut project = plugin.tool("quota");
+        output(
+            project
+                .args(["project", dir, "--id", id, "--of"])
+                .arg(image),
+        )?;
+    }
+    Ok(())
 }
 
 /// Runs a program with the plugin that packaging/install.sh has installed.
