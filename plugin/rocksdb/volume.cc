@@ -144,6 +144,11 @@ rocksdb::IOStatus Volume::TableRoom::Take(const persimmon_file* table, uint64_t 
   return status;
 }
 
+std::shared_ptr<Volume::Log> Volume::NextLog(const std::shared_ptr<Log>& log) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return std::exchange(logs_[log->path.substr(0, log->path.rfind('/') + 1)], log);
+}
+
 bool Volume::AcquireName(const std::string& name) {
   std::lock_guard<std::mutex> guard(mutex_);
   return names_.insert(name).second;

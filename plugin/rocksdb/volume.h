@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -57,6 +58,18 @@ class Volume {
     uint64_t bytes_ = 0;
   };
 
+  // A write-ahead log. Content of several files enters the history in no order that anybody has asked for.
+  struct Log {
+    explicit Log(std::string name) : path(std::move(name)) {}
+
+    const std::string path;
+    // Something was written that nobody has asked to be in the history.
+    std::atomic<bool> waits{false};
+  };
+
+  // Tells of a log that is made: the one of the same directory before it, if there was any.
+  std::shared_ptr<Log> NextLog(const std::shared_ptr<Log>& log);
+
   // Locks by name that this process holds: RocksDB asks that no database is opened twice by one process.
   bool AcquireName(const std::string& name);
   void ReleaseName(const std::string& name);
@@ -79,6 +92,8 @@ class Volume {
   mutable std::atomic<uint64_t> table_bytes_{0};
   std::mutex mutex_;
   std::set<std::string> names_;
+  // The youngest log of each directory, for as long as the volume is open: what it holds may wait longer than it is open itself.
+  std::map<std::string, std::shared_ptr<Log>> logs_;
 };
 
 }  // namespace persimmon

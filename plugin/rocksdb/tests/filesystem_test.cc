@@ -6,6 +6,8 @@
 //   filesystem_test URI projects    in two folders, /one and /two, that are of different projects
 //   filesystem_test URI die         writes files and is killed by itself
 //   filesystem_test URI died MODE   what that left, by the mode of flush: kernel, through or memory
+//   filesystem_test URI logs        writes two logs, of a URI with flush=memory, and is killed by itself
+//   filesystem_test URI logged      what that left
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include <signal.h>
 #include <unistd.h>
@@ -442,6 +444,25 @@ class Tests {
     _exit(1);
   }
 
+  static std::string OlderLog() { return std::string(300 << 10, 'o'); }
+
+  // A younger log came into the history while the one before it waited: what was written later was there, and what was before it was not.
+  [[noreturn]] void Logs() {
+    std::unique_ptr<FSWritableFile> older, younger;
+    CheckOk(fs_->NewWritableFile("/000007.log", kFile, &older, nullptr), "log");
+    CheckOk(older->Append(OlderLog(), kIO, nullptr), "append");
+    CheckOk(fs_->NewWritableFile("/000009.log", kFile, &younger, nullptr), "log");
+    CheckOk(older->Append("its end", kIO, nullptr), "append to the log that is not the last any more");
+    CheckOk(older->Close(kIO, nullptr), "close");
+    CheckOk(younger->Append("younger", kIO, nullptr), "append");
+    kill(getpid(), SIGKILL);
+    _exit(1);
+  }
+
+  void Logged() {
+    Check(Content("/000007.log") == OlderLog() + "its end", "a log lacks what was written before the one after it");
+  }
+
   void Died(const std::string& mode) {
     std::string log;
     for (int record = 0; record < 1000; record++) log += "record " + std::to_string(record) + "\n";
@@ -485,12 +506,15 @@ class Tests {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 2 ? argv[2] : "";
-  Check(argc == 2 || (argc == 3 && (what == "die" || what == "read_only" || what == "lifetimes" || what == "projects")) ||
+  Check(argc == 2 || (argc == 3 && (what == "die" || what == "logs" || what == "logged" || what == "read_only" || what == "lifetimes" || what == "projects")) ||
             (argc == 4 && what == "died"),
-        "usage: filesystem_test URI [read_only | lifetimes | projects | die | died kernel|through|memory]");
+        "usage: filesystem_test URI [read_only | lifetimes | projects | logs | logged | die | died kernel|through|memory]");
   Tests tests(argv[1]);
   if (what == "die") tests.Die();
-  if (what == "died") {
+  if (what == "logs") tests.Logs();
+  if (what == "logged") {
+    tests.Logged();
+  } else if (what == "died") {
     tests.Died(argv[3]);
   } else if (what == "read_only") {
     tests.ReadOnly();

@@ -100,22 +100,33 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         output(test.arg(uri(&image, "")))?;
         plugin.fsck(&image)
     });
+    tally.check("a younger log waits for the one before it", || {
+        let image = plugin.make_volume(scratch, "logs.img", VOLUME_BYTES)?;
+        let uri = uri(&image, "flush=memory");
+        dies(plugin, &uri, "logs")?;
+        let mut check = plugin.test("filesystem_test");
+        output(check.args([uri.as_str(), "logged"])).map(drop)
+    });
     for mode in ["kernel", "through", "memory"] {
         tally.check(&format!("what outlives a kill with flush={mode}"), || {
             let image = plugin.make_volume(scratch, &format!("{mode}.img"), VOLUME_BYTES)?;
             let uri = uri(&image, &format!("flush={mode}"));
-            let died = plugin
-                .test("filesystem_test")
-                .args([&uri, "die"])
-                .output()?;
-            if died.status.code().is_some() {
-                let said = String::from_utf8_lossy(&died.stderr).into_owned();
-                bail!("it was not killed: {}: {said}", died.status);
-            }
+            dies(plugin, &uri, "die")?;
             let mut check = plugin.test("filesystem_test");
             output(check.args([&uri, "died", mode])).map(drop)
         });
     }
+}
+
+/// Runs a part of the test that kills itself.
+fn dies(plugin: &Plugin, uri: &str, part: &str) -> Result<()> {
+    let mut test = plugin.test("filesystem_test");
+    let died = test.args([uri, part]).output()?;
+    if died.status.code().is_some() {
+        let said = String::from_utf8_lossy(&died.stderr).into_owned();
+        bail!("it was not killed: {}: {said}", died.status);
+    }
+    Ok(())
 }
 
 /// Makes directories of projects.
