@@ -212,12 +212,16 @@ class RandomAccessFile : public FileOf<FSRandomAccessFile> {
 // It begins with a cache line, so that its few fields are in two.
 class alignas(64) WritableFile : public FileOf<FSWritableFile> {
  public:
-  WritableFile(OpenFile file, const FileOptions& options, uint64_t size, bool is_table)
+  // A log that is not flushed knows itself and the one before it.
+  WritableFile(OpenFile file, const FileOptions& options, uint64_t size, bool is_table, std::shared_ptr<Volume::Log> log,
+               std::shared_ptr<Volume::Log> older)
       : FileOf(std::move(file), options.use_direct_writes, options),
         size_(size),
         is_table_(is_table),
         flushes_(file_.volume().flushes() && !is_table),
-        flushes_writes_(file_.volume().keeps_flushed() && !is_table) {}
+        flushes_writes_(file_.volume().keeps_flushed() && !is_table),
+        log_(std::move(log)),
+        older_(std::move(older)) {}
 
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override { return WriteAt(size_, data); }
   IOStatus Append(const Slice& data, const IOOptions&, const DataVerificationInfo&, IODebugContext*) override {
@@ -295,12 +299,26 @@ class alignas(64) WritableFile : public FileOf<FSWritableFile> {
   IOStatus WriteUnflushedAt(uint64_t offset, const Slice& data) {
     if (file_.get() == nullptr) return IOStatus::IOError("the file is closed");
     Volume::TableRoom room(file_.volume());
-    IOStatus status = is_table_ ? room.Take(data.size()) : IOStatus::OK();
+    IOStatus status = is_table_ ? room.Take(file_.get(), data.size()) : OlderInHistory();
     if (status.ok()) status = file_.Write(offset, data);
+    if (log_ != nullptr) log_->waits.store(true);
     if (status.ok()) size_ = std::max<uint64_t>(size_, offset + data.size());
     if (is_table_ && size_ >= write_behind_at_) StartWriteBack();
     // After the write: a sync in another thread that has counted it began behind it, and covers it.
     written_.fetch_add(1, std::memory_order_acq_rel);
+    return status;
+  }
+
+  // Nothing of a log is in the history before the end of the log before it: a recovery would go on with the younger one behind the hole, and
+  // call that consistent. RocksDB may still write to the older one when it has made this one.
+  IOStatus OlderInHistory() {
+    if (older_ == nullptr || !older_->waits.exchange(false)) return IOStatus::OK();
+    OpenFile older;
+    IOStatus status = OpenFile::Open(file_.shared_volume(), older_->path, PERSIMMON_OPEN_WRITE, &older);
+    // Removed or archived: then no recovery needs it.
+    if (status.IsPathNotFound()) return IOStatus::OK();
+    if (status.ok()) status = older.Flush();
+    if (!status.ok()) older_->waits.store(true);
     return status;
   }
 
@@ -343,6 +361,8 @@ class alignas(64) WritableFile : public FileOf<FSWritableFile> {
   std::atomic<uint64_t> covered_{0};
   // The size at which the volume is asked to write what a table has so far.
   uint64_t write_behind_at_ = kWriteBehind;
+  const std::shared_ptr<Volume::Log> log_;
+  const std::shared_ptr<Volume::Log> older_;
 };
 
 class RandomRWFile : public FileOf<FSRandomRWFile> {
@@ -431,16 +451,21 @@ IOStatus NewWritableFile(std::shared_ptr<Volume> volume, const std::string& path
   const bool keeps = volume->keeps_flushed() && !is_table;
   const uint32_t flags = PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE | (fresh ? PERSIMMON_OPEN_TRUNCATE : 0) |
                          (keeps ? PERSIMMON_OPEN_KEEP_FLUSHED : 0);
+  std::shared_ptr<Volume::Log> log, older;
   OpenFile file;
-  IOStatus status = OpenFile::Open(std::move(volume), path, flags, &file);
+  IOStatus status = OpenFile::Open(volume, path, flags, &file);
   if (!status.ok()) return status;
+  if (!volume->flushes() && IsWriteAheadLog(path)) {
+    log = std::make_shared<Volume::Log>(path);
+    older = volume->NextLog(log);
+  }
   persimmon_stat stat{};
   if (!fresh) {
     int error = persimmon_fstat(file.get(), &stat);
     if (error != 0) return Failed(error);
   }
   if (uint32_t lifetime = LifetimeByName(path)) (void)persimmon_set_lifetime(file.get(), lifetime);
-  *result = std::make_unique<WritableFile>(std::move(file), options, stat.size, is_table);
+  *result = std::make_unique<WritableFile>(std::move(file), options, stat.size, is_table, std::move(log), std::move(older));
   return status;
 }
 

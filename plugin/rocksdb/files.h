@@ -20,6 +20,7 @@ class OpenFile {
 
   persimmon_file* get() const { return file_.get(); }
   const Volume& volume() const { return *volume_; }
+  const std::shared_ptr<Volume>& shared_volume() const { return volume_; }
   void Close();
 
   rocksdb::IOStatus Read(uint64_t offset, size_t n, rocksdb::Slice* result, char* scratch) const;

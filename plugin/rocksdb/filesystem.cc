@@ -154,12 +154,12 @@ class PersimmonFileSystem : public FileSystem {
   }
 
   IOStatus CreateDirIfMissing(const std::string& path, const IOOptions&, IODebugContext*) override {
-    int error = persimmon_mkdir(volume_->fs(), path.c_str());
-    if (error != EEXIST) return ToStatus(error);
+    const IOStatus made = Of(persimmon_mkdir, path);
+    if (made.ok()) return made;
+    // A full volume and one that is only read refuse it before they look whether it is there.
     persimmon_stat stat;
-    IOStatus status = Stat(path, &stat);
-    if (status.ok() && !IsDirectory(stat)) return IOStatus::IOError(path, "exists and is not a directory");
-    return status;
+    if (persimmon_stat_path(volume_->fs(), path.c_str(), &stat) != 0) return made;
+    return IsDirectory(stat) ? IOStatus::OK() : IOStatus::IOError(path, "exists and is not a directory");
   }
 
   IOStatus DeleteDir(const std::string& path, const IOOptions&, IODebugContext*) override {
@@ -254,8 +254,8 @@ class PersimmonFileSystem : public FileSystem {
     return IOStatus::OK();
   }
 
-  IOStatus GetFreeSpace(const std::string&, const IOOptions&, uint64_t* bytes, IODebugContext*) override {
-    return volume_->RoomForTables(bytes);
+  IOStatus GetFreeSpace(const std::string& path, const IOOptions&, uint64_t* bytes, IODebugContext*) override {
+    return volume_->RoomForTables(path, bytes);
   }
 
   IOStatus IsDirectory(const std::string& path, const IOOptions&, bool* is_directory, IODebugContext*) override {

@@ -27,6 +27,8 @@ uint32_t LifetimeByName(const std::string& path) {
   return 0;
 }
 
+bool IsWriteAheadLog(const std::string& path) { return EndsWith(path, ".log"); }
+
 // By what may use the reserve: a copy of a table under a name of its own (BackupEngine's `.sst.tmp`) must not fill it.
 bool IsSyncedBeforeUse(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);

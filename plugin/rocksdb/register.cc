@@ -11,6 +11,7 @@
 
 #include "filesystem.h"
 #include "persimmon_rocksdb.h"
+#include "process.h"
 #include "volume.h"
 
 // RocksDB's C interface keeps an Env in this, and shows it to nobody: db/c.cc has had it so since its first version. What is
@@ -36,15 +37,10 @@ struct StaticEnvs {
   std::map<std::string, Entry> envs;
 };
 
-StaticEnvs& TheStaticEnvs() {
-  static StaticEnvs* envs = new StaticEnvs;
-  return *envs;
-}
-
 // Databases may close later in the exit of the process, so that the volumes stay open: what those still write is in their
-// logs, as after a kill.
+// logs, as after a kill. A child of fork runs this as well, and leaves those of its parent alone.
 void LeaveStaticEnvs() {
-  StaticEnvs& all = TheStaticEnvs();
+  StaticEnvs& all = OfThisProcess<StaticEnvs>();
   std::lock_guard<std::mutex> guard(all.mutex);
   for (const auto& [uri, entry] : all.envs) {
     if (entry.volume) entry.volume->Leave();
@@ -52,7 +48,7 @@ void LeaveStaticEnvs() {
 }
 
 Env* StaticEnv(const std::string& uri, std::string* error) {
-  StaticEnvs& all = TheStaticEnvs();
+  StaticEnvs& all = OfThisProcess<StaticEnvs>();
   {
     std::lock_guard<std::mutex> guard(all.mutex);
     const auto known = all.envs.find(uri);

@@ -11,6 +11,7 @@
 #include <map>
 #include <utility>
 
+#include "process.h"
 #include "status.h"
 
 namespace persimmon {
@@ -19,9 +20,15 @@ using rocksdb::Status;
 
 namespace {
 
-// Space for logs alone: as much as a memtable of RocksDB's default size, but of a small volume a sixteenth.
+// Space for logs alone: as much as a memtable of RocksDB's default size, but of a small volume or project a sixteenth.
 constexpr uint64_t kLogReserveMax = 64 << 20;
 constexpr uint64_t kLogReserveShare = 16;
+
+// What tables may fill of some space.
+uint64_t BesidesLogs(const persimmon_space& space) {
+  const uint64_t reserve = std::min(kLogReserveMax, space.total_bytes / kLogReserveShare);
+  return space.available_bytes > reserve ? space.available_bytes - reserve : 0;
+}
 
 // One name for a device or image, however it was spelled; what does not exist keeps its spelling.
 std::string Canonical(const std::string& device) {
@@ -32,7 +39,7 @@ std::string Canonical(const std::string& device) {
   return name;
 }
 
-// The volumes that are open, by the canonical name of their device. Never destroyed: databases may close after it would be.
+// The volumes that are open in this process, by the canonical name of their device. Databases may close after it would be destroyed.
 struct Registry {
   struct Entry {
     std::weak_ptr<Volume> volume;
@@ -45,11 +52,6 @@ struct Registry {
   std::map<std::string, Entry> volumes;
 };
 
-Registry& TheRegistry() {
-  static Registry* registry = new Registry;
-  return *registry;
-}
-
 }  // namespace
 
 Status Volume::Open(const std::string& uri, std::shared_ptr<Volume>* volume) {
@@ -57,7 +59,7 @@ Status Volume::Open(const std::string& uri, std::shared_ptr<Volume>* volume) {
   Status status = Uri::Parse(uri, &parsed);
   if (!status.ok()) return status;
   const std::string device = Canonical(parsed.device);
-  Registry& registry = TheRegistry();
+  Registry& registry = OfThisProcess<Registry>();
   // Not held while a volume opens, which may take as long as a recovery: a second database waits for the volume of the first, and those of
   // other volumes do not wait.
   std::unique_lock<std::mutex> guard(registry.mutex);
@@ -94,11 +96,13 @@ Status Volume::Open(const std::string& uri, std::shared_ptr<Volume>* volume) {
 }
 
 Volume::~Volume() {
+  // Its parent's: a child of fork has neither its threads nor what became of it since. The library leaves it alone as well.
+  if (::getpid() != process_) return;
   if (!uri_.statistics.empty()) WriteStatistics();
   if (persimmon_close(fs_) != 0) {
     std::fprintf(stderr, "persimmon: closing %s: %s\n", device_.c_str(), persimmon_error_message());
   }
-  Registry& registry = TheRegistry();
+  Registry& registry = OfThisProcess<Registry>();
   std::lock_guard<std::mutex> guard(registry.mutex);
   registry.volumes[device_].is_open = false;
   registry.changed.notify_all();
@@ -111,22 +115,38 @@ void Volume::Leave() const {
   if (!uri_.statistics.empty()) WriteStatistics();
 }
 
-rocksdb::IOStatus Volume::RoomForTables(uint64_t* bytes) const {
-  persimmon_space space{};
-  const int error = persimmon_statfs(fs_, &space);
-  const uint64_t reserve = std::min(kLogReserveMax, space.total_bytes / kLogReserveShare);
-  *bytes = space.available_bytes > reserve ? space.available_bytes - reserve : 0;
-  return ToStatus(error);
+rocksdb::IOStatus Volume::RoomForTables(const std::string& path, uint64_t* bytes) const {
+  *bytes = 0;
+  persimmon_space part{};
+  const int error = persimmon_statfs_path(fs_, path.c_str(), &part);
+  return error != 0 ? Failed(error) : RoomForTables(part, bytes);
 }
 
-rocksdb::IOStatus Volume::TableRoom::Take(uint64_t bytes) {
+rocksdb::IOStatus Volume::RoomForTables(const persimmon_space& part, uint64_t* bytes) const {
+  persimmon_space whole{};
+  const int error = persimmon_statfs(fs_, &whole);
+  if (error != 0) return Failed(error);
+  *bytes = std::min(BesidesLogs(whole), BesidesLogs(part));
+  return rocksdb::IOStatus::OK();
+}
+
+rocksdb::IOStatus Volume::TableRoom::Take(const persimmon_file* table, uint64_t bytes) {
   bytes_ += bytes;
-  // With those of all others: of two that come at the same time at least one sees the other.
+  // With those of all others, of other projects, too, which is more than need be: of two that come at the same time at least one
+  // sees the other.
   const uint64_t under_way = volume_.table_bytes_.fetch_add(bytes) + bytes;
+  persimmon_space part{};
+  const int error = persimmon_fstatfs(table, &part);
+  if (error != 0) return Failed(error);
   uint64_t room = 0;
-  rocksdb::IOStatus status = volume_.RoomForTables(&room);
-  if (status.ok() && under_way > room) status = NoSpace("the volume has room for logs only");
+  rocksdb::IOStatus status = volume_.RoomForTables(part, &room);
+  if (status.ok() && under_way > room) status = NoSpace("the volume, or the project of the file, has room for logs only");
   return status;
+}
+
+std::shared_ptr<Volume::Log> Volume::NextLog(const std::shared_ptr<Log>& log) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return std::exchange(logs_[log->path.substr(0, log->path.rfind('/') + 1)], log);
 }
 
 bool Volume::AcquireName(const std::string& name) {

@@ -4,7 +4,8 @@
  * A function that can fail returns 0, or an error number of <errno.h>; persimmon_error_message() then tells the
  * reason in words. Paths are bytes that end with a zero byte, from the root of the volume. All functions may be called by
  * any number of threads at once, but for those that give an object back, which must be the last to use it; a directory that
- * is listed, and a read under way, belong to one thread at a time. What "Safety" says is what the caller has to see to.
+ * is listed, and a read under way, belong to one thread at a time. A child of fork cannot use what its parent opened (EBADF), and may end
+ * by exit. What "Safety" says is what the caller has to see to.
  *
  * Made from the crate by cbindgen; a test fails where the two differ. SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -220,6 +221,18 @@ typedef struct persimmon_read_request {
   int error;
 } persimmon_read_request;
 
+// Space and inodes.
+typedef struct persimmon_space {
+  // Bytes that users may fill, all together.
+  uint64_t total_bytes;
+  // Bytes of them that are left.
+  uint64_t available_bytes;
+  // Inodes in use, and an estimate of how many more there may be.
+  uint64_t inodes;
+  // That estimate.
+  uint64_t inodes_available;
+} persimmon_space;
+
 // How to make a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
 typedef struct persimmon_create_options {
   // `sizeof(persimmon_create_options)`.
@@ -270,18 +283,6 @@ typedef struct persimmon_options {
   // Bytes of hashes of blocks kept in memory for that, and never more than 1/1000 of the data; 0: 64 MiB.
   uint64_t dedup_bytes;
 } persimmon_options;
-
-// Space and inodes.
-typedef struct persimmon_space {
-  // Bytes that users may fill, all together.
-  uint64_t total_bytes;
-  // Bytes of them that are left.
-  uint64_t available_bytes;
-  // Inodes in use, and an estimate of how many more there may be.
-  uint64_t inodes;
-  // That estimate.
-  uint64_t inodes_available;
-} persimmon_space;
 
 // Takes a message: what was given with it, a level (`PERSIMMON_LOG_*`), a line of text without its end.
 typedef void (*persimmon_log)(void *argument, uint32_t level, const char *message);
@@ -594,6 +595,12 @@ int persimmon_ftruncate(const struct persimmon_file *file, uint64_t size);
 // `file` is open; `stat` a place for the answer.
 int persimmon_fstat(const struct persimmon_file *file, struct persimmon_stat *stat);
 
+// Space and inodes, as of `persimmon_statfs_path`.
+//
+// # Safety
+// `file` is open; `space` a place for the answer.
+int persimmon_fstatfs(const struct persimmon_file *file, struct persimmon_space *space);
+
 // Changes how a range is backed: `how` is one of `PERSIMMON_ALLOCATE_*`.
 //
 // # Safety
@@ -685,6 +692,15 @@ void persimmon_abandon(struct persimmon_fs *fs);
 // # Safety
 // `fs` is a handle; `space` a place for the answer.
 int persimmon_statfs(const struct persimmon_fs *fs, struct persimmon_space *space);
+
+// Space and inodes of what a path means: where its project is limited, the limit (the soft one if there is one) and what is left of it, and
+// never more than the volume has.
+//
+// # Safety
+// `fs` is a handle; `path` a string; `space` a place for the answer.
+int persimmon_statfs_path(const struct persimmon_fs *fs,
+                          const char *path,
+                          struct persimmon_space *space);
 
 // Has messages of this library go to a callback, for all volumes of the process; NULL: to standard error, where they go by
 // themselves. Once this has returned, what was set before is not called any more.

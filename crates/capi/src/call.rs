@@ -9,6 +9,8 @@ use std::path::Path;
 
 use persimmon::Error;
 
+use crate::process::Object;
+
 thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
@@ -131,12 +133,35 @@ pub extern "C" fn persimmon_error_message() -> *const c_char {
     message.unwrap_or(c"".as_ptr())
 }
 
-/// What a pointer to an object of this library points to.
+/// What a pointer to an object of this library points to. One of another process is refused.
 ///
 /// # Safety
 /// The pointer is null, or one that this library gave out and that was not given back.
 #[inline]
-pub(crate) unsafe fn object<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
+pub(crate) unsafe fn object<'a, T: Object>(pointer: *const T) -> Result<&'a T> {
+    // SAFETY: as the caller promises.
+    let object = unsafe { structure(pointer, T::WHAT) }?;
+    object.process().check(T::WHAT)?;
+    Ok(object)
+}
+
+/// The same, for who changes it.
+///
+/// # Safety
+/// As of [`object`]; no other thread uses it during the call.
+pub(crate) unsafe fn object_mut<'a, T: Object>(pointer: *mut T) -> Result<&'a mut T> {
+    // SAFETY: as the caller promises.
+    let object = unsafe { pointer.as_mut() }.ok_or_else(|| is_null(T::WHAT))?;
+    object.process().check(T::WHAT)?;
+    Ok(object)
+}
+
+/// A structure of the caller.
+///
+/// # Safety
+/// The pointer is null, or points to one that stays as it is during the call.
+#[inline]
+pub(crate) unsafe fn structure<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
     // SAFETY: as the caller promises.
     unsafe { pointer.as_ref() }.ok_or_else(|| is_null(what))
 }
@@ -232,18 +257,20 @@ pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a m
 }
 
 /// Gives an object to C.
-pub(crate) fn give<T>(object: T) -> *mut T {
+pub(crate) fn give<T: Object>(object: T) -> *mut T {
     Box::into_raw(Box::new(object))
 }
 
-/// Takes an object back from C.
+/// Takes an object back from C; `None` for null. One of another process stays in memory: to drop it would close what is open there.
 ///
 /// # Safety
 /// The pointer is null, or came from [`give`] and is not used any more.
-pub(crate) unsafe fn take<T>(pointer: *mut T) -> Option<T> {
+pub(crate) unsafe fn take<T: Object>(pointer: *mut T) -> Result<Option<T>> {
     if pointer.is_null() {
-        return None;
+        return Ok(None);
     }
     // SAFETY: as the caller promises.
-    Some(*unsafe { Box::from_raw(pointer) })
+    unsafe { object(pointer) }?;
+    // SAFETY: as the caller promises; nothing refers to it any more.
+    Ok(Some(*unsafe { Box::from_raw(pointer) }))
 }

@@ -5,14 +5,24 @@ use std::os::unix::ffi::OsStrExt;
 
 use persimmon::ReadDir;
 
-use crate::call::{Failure, answer, call, give, object, path, take};
+use crate::call::{Failure, answer, call, give, object, object_mut, path, take};
 use crate::persimmon_fs;
+use crate::process::{Object, Process};
 use crate::types::kind;
 
 /// A directory that is listed.
 pub struct persimmon_dir {
     entries: ReadDir,
     name: CString,
+    process: Process,
+}
+
+impl Object for persimmon_dir {
+    const WHAT: &'static str = "the directory";
+
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 /// An entry of a directory.
@@ -38,16 +48,11 @@ pub unsafe extern "C" fn persimmon_opendir(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, path, dir) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                answer(dir)?,
-            )
-        };
+        let (fs, path, dir) = unsafe { (object(fs)?, crate::call::path(path)?, answer(dir)?) };
         dir.write(give(persimmon_dir {
             entries: fs.0.read_dir(path)?,
             name: CString::default(),
+            process: Process::current(),
         }));
         Ok(())
     })
@@ -64,8 +69,7 @@ pub unsafe extern "C" fn persimmon_readdir(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (dir, answer) = unsafe { (dir.as_mut(), answer(entry)?) };
-        let dir = dir.ok_or_else(|| Failure::invalid("the directory is NULL"))?;
+        let (dir, answer) = unsafe { (object_mut(dir)?, answer(entry)?) };
         let Some(entry) = dir.entries.next().transpose()? else {
             answer.write(persimmon_dirent {
                 ino: 0,
@@ -93,7 +97,7 @@ pub unsafe extern "C" fn persimmon_readdir(
 pub unsafe extern "C" fn persimmon_closedir(dir: *mut persimmon_dir) {
     call(|| {
         // SAFETY: as the caller promises.
-        drop(unsafe { take(dir) });
+        drop(unsafe { take(dir) }?);
         Ok(())
     });
 }
@@ -106,7 +110,7 @@ pub unsafe extern "C" fn persimmon_closedir(dir: *mut persimmon_dir) {
 pub unsafe extern "C" fn persimmon_sync_dir(fs: *const persimmon_fs, path: *const c_char) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, path) = unsafe { (object(fs, "the filesystem")?, self::path(path)?) };
+        let (fs, path) = unsafe { (object(fs)?, self::path(path)?) };
         Ok(fs.0.sync_dir(path)?)
     })
 }

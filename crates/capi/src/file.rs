@@ -7,15 +7,25 @@ use persimmon::{Allocate, File, OpenOptions, SeekTo};
 use crate::call::{
     Failure, Result, answer, bytes, bytes_mut, call, check_len, give, object, path, take,
 };
+use crate::process::{Object, Process};
 use crate::types::lifetime;
 use crate::{
     PERSIMMON_OPEN_APPEND, PERSIMMON_OPEN_CREATE, PERSIMMON_OPEN_CREATE_NEW, PERSIMMON_OPEN_DIRECT,
     PERSIMMON_OPEN_KEEP_FLUSHED, PERSIMMON_OPEN_READ, PERSIMMON_OPEN_SYNC, PERSIMMON_OPEN_TRUNCATE,
-    PERSIMMON_OPEN_WRITE, PERSIMMON_OPEN_WRITE_THROUGH, persimmon_fs, persimmon_stat,
+    PERSIMMON_OPEN_WRITE, PERSIMMON_OPEN_WRITE_THROUGH, persimmon_fs, persimmon_space,
+    persimmon_stat,
 };
 
 /// An open file. It keeps the volume open.
-pub struct persimmon_file(pub(crate) File);
+pub struct persimmon_file(pub(crate) File, Process);
+
+impl Object for persimmon_file {
+    const WHAT: &'static str = "the file";
+
+    fn process(&self) -> Process {
+        self.1
+    }
+}
 
 /// All flags there are.
 const FLAGS: u32 = PERSIMMON_OPEN_READ
@@ -66,15 +76,9 @@ pub unsafe extern "C" fn persimmon_open_file(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, path, file) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                self::path(path)?,
-                answer(file)?,
-            )
-        };
+        let (fs, path, file) = unsafe { (object(fs)?, self::path(path)?, answer(file)?) };
         let opened = fs.0.open_file(path, &options(flags, mode)?)?;
-        file.write(give(persimmon_file(opened)));
+        file.write(give(persimmon_file(opened, Process::current())));
         Ok(())
     })
 }
@@ -88,7 +92,7 @@ pub unsafe extern "C" fn persimmon_open_file(
 pub unsafe extern "C" fn persimmon_file_close(file: *mut persimmon_file) {
     call(|| {
         // SAFETY: as the caller promises.
-        drop(unsafe { take(file) });
+        drop(unsafe { take(file) }?);
         Ok(())
     });
 }
@@ -107,13 +111,8 @@ pub unsafe extern "C" fn persimmon_pread(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (file, buffer, done) = unsafe {
-            (
-                object(file, "the file")?,
-                bytes_mut(buffer, len)?,
-                answer(done)?,
-            )
-        };
+        let (file, buffer, done) =
+            unsafe { (object(file)?, bytes_mut(buffer, len)?, answer(done)?) };
         done.write(file.0.read_at(buffer, offset)?);
         Ok(())
     })
@@ -132,7 +131,7 @@ pub unsafe extern "C" fn persimmon_pwrite(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (file, data) = unsafe { (object(file, "the file")?, bytes(data, len)?) };
+        let (file, data) = unsafe { (object(file)?, bytes(data, len)?) };
         Ok(file.0.write_at(data, offset)?)
     })
 }
@@ -151,7 +150,7 @@ pub unsafe extern "C" fn persimmon_pwrite_flush(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (file, data) = unsafe { (object(file, "the file")?, bytes(data, len)?) };
+        let (file, data) = unsafe { (object(file)?, bytes(data, len)?) };
         Ok(file.0.write_flushed_at(data, offset)?)
     })
 }
@@ -169,7 +168,7 @@ pub unsafe extern "C" fn persimmon_append(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (file, data) = unsafe { (object(file, "the file")?, bytes(data, len)?) };
+        let (file, data) = unsafe { (object(file)?, bytes(data, len)?) };
         let ended = file.0.append(data)?;
         // SAFETY: as the caller promises.
         if let Ok(end) = unsafe { answer(end) } {
@@ -230,7 +229,7 @@ pub unsafe extern "C" fn persimmon_read_batch(
     let mut whole = true;
     let errno = call(|| {
         // SAFETY: as the caller promises.
-        let file = unsafe { object(file, "the file") }?;
+        let file = unsafe { object(file) }?;
         if count == 0 {
             return Ok(());
         }
@@ -277,7 +276,7 @@ pub unsafe extern "C" fn persimmon_read_batch(
 pub unsafe extern "C" fn persimmon_flush(file: *const persimmon_file) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        Ok(unsafe { object(file, "the file") }?.0.flush_through()?)
+        Ok(unsafe { object(file) }?.0.flush_through()?)
     })
 }
 
@@ -289,7 +288,7 @@ pub unsafe extern "C" fn persimmon_flush(file: *const persimmon_file) -> c_int {
 pub unsafe extern "C" fn persimmon_start_write_back(file: *const persimmon_file) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        unsafe { object(file, "the file") }?.0.start_write_back();
+        unsafe { object(file) }?.0.start_write_back();
         Ok(())
     })
 }
@@ -302,7 +301,7 @@ pub unsafe extern "C" fn persimmon_start_write_back(file: *const persimmon_file)
 pub unsafe extern "C" fn persimmon_fsync(file: *const persimmon_file) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        Ok(unsafe { object(file, "the file") }?.0.sync_all()?)
+        Ok(unsafe { object(file) }?.0.sync_all()?)
     })
 }
 
@@ -314,7 +313,7 @@ pub unsafe extern "C" fn persimmon_fsync(file: *const persimmon_file) -> c_int {
 pub unsafe extern "C" fn persimmon_ftruncate(file: *const persimmon_file, size: u64) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        Ok(unsafe { object(file, "the file") }?.0.set_len(size)?)
+        Ok(unsafe { object(file) }?.0.set_len(size)?)
     })
 }
 
@@ -329,8 +328,25 @@ pub unsafe extern "C" fn persimmon_fstat(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (file, stat) = unsafe { (object(file, "the file")?, answer(stat)?) };
+        let (file, stat) = unsafe { (object(file)?, answer(stat)?) };
         stat.write(file.0.metadata()?.into());
+        Ok(())
+    })
+}
+
+/// Space and inodes, as of `persimmon_statfs_path`.
+///
+/// # Safety
+/// `file` is open; `space` a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_fstatfs(
+    file: *const persimmon_file,
+    space: *mut persimmon_space,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (file, space) = unsafe { (object(file)?, answer(space)?) };
+        space.write(file.0.statfs()?.into());
         Ok(())
     })
 }
@@ -370,9 +386,7 @@ pub unsafe extern "C" fn persimmon_allocate(
             _ => return Err(Failure::invalid("allocating has the ways 0 to 3")),
         };
         // SAFETY: as the caller promises.
-        Ok(unsafe { object(file, "the file") }?
-            .0
-            .allocate(offset, len, what)?)
+        Ok(unsafe { object(file) }?.0.allocate(offset, len, what)?)
     })
 }
 
@@ -394,7 +408,7 @@ pub unsafe extern "C" fn persimmon_seek(
             SeekTo::Data
         };
         // SAFETY: as the caller promises.
-        let (file, found) = unsafe { (object(file, "the file")?, answer(found)?) };
+        let (file, found) = unsafe { (object(file)?, answer(found)?) };
         match file.0.seek_to(offset, to)? {
             Some(at) => {
                 found.write(at);
@@ -414,7 +428,7 @@ pub unsafe extern "C" fn persimmon_seek(
 pub unsafe extern "C" fn persimmon_set_lifetime(file: *const persimmon_file, told: u32) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let file = unsafe { object(file, "the file") }?;
+        let file = unsafe { object(file) }?;
         Ok(file.0.set_lifetime(lifetime(told)?)?)
     })
 }
@@ -428,9 +442,7 @@ pub unsafe extern "C" fn persimmon_set_lifetime(file: *const persimmon_file, tol
 pub unsafe extern "C" fn persimmon_lock(file: *const persimmon_file, exclusive: c_int) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        Ok(unsafe { object(file, "the file") }?
-            .0
-            .try_lock(exclusive != 0)?)
+        Ok(unsafe { object(file) }?.0.try_lock(exclusive != 0)?)
     })
 }
 
@@ -442,6 +454,6 @@ pub unsafe extern "C" fn persimmon_lock(file: *const persimmon_file, exclusive: 
 pub unsafe extern "C" fn persimmon_unlock(file: *const persimmon_file) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        Ok(unsafe { object(file, "the file") }?.0.unlock()?)
+        Ok(unsafe { object(file) }?.0.unlock()?)
     })
 }

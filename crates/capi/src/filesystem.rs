@@ -6,6 +6,7 @@ use std::time::Duration;
 use persimmon::{Compression, Create, DataRedundancy, Dedup, Deltas, Filesystem, Options};
 
 use crate::call::{Failure, Result, answer, call, give, object, path, take, utf8};
+use crate::names::by_path;
 use crate::{
     PERSIMMON_VERSION_MAJOR, PERSIMMON_VERSION_MINOR, persimmon_create_options, persimmon_fs,
     persimmon_options, persimmon_space,
@@ -210,7 +211,7 @@ pub unsafe extern "C" fn persimmon_open(
     call(|| {
         // SAFETY: as the caller promises.
         let (device, options, fs) = unsafe { (path(device)?, opening(options)?, answer(fs)?) };
-        fs.write(give(persimmon_fs(Filesystem::open(device, &options)?)));
+        fs.write(give(persimmon_fs::new(Filesystem::open(device, &options)?)));
         Ok(())
     })
 }
@@ -224,7 +225,7 @@ pub unsafe extern "C" fn persimmon_open_in_memory(bytes: u64, fs: *mut *mut pers
     call(|| {
         // SAFETY: as the caller promises.
         let fs = unsafe { answer(fs) }?;
-        fs.write(give(persimmon_fs(Filesystem::in_memory(bytes)?)));
+        fs.write(give(persimmon_fs::new(Filesystem::in_memory(bytes)?)));
         Ok(())
     })
 }
@@ -240,8 +241,8 @@ pub unsafe extern "C" fn persimmon_clone(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, clone) = unsafe { (object(fs, "the filesystem")?, answer(clone)?) };
-        clone.write(give(persimmon_fs(fs.0.clone())));
+        let (fs, clone) = unsafe { (object(fs)?, answer(clone)?) };
+        clone.write(give(persimmon_fs::new(fs.0.clone())));
         Ok(())
     })
 }
@@ -254,7 +255,7 @@ pub unsafe extern "C" fn persimmon_clone(
 pub unsafe extern "C" fn persimmon_release(fs: *mut persimmon_fs) {
     call(|| {
         // SAFETY: as the caller promises.
-        drop(unsafe { take(fs) });
+        drop(unsafe { take(fs) }?);
         Ok(())
     });
 }
@@ -268,7 +269,7 @@ pub unsafe extern "C" fn persimmon_release(fs: *mut persimmon_fs) {
 pub unsafe extern "C" fn persimmon_close(fs: *mut persimmon_fs) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        match unsafe { take(fs) } {
+        match unsafe { take(fs) }? {
             Some(fs) => Ok(fs.0.close()?),
             None => Ok(()),
         }
@@ -283,7 +284,7 @@ pub unsafe extern "C" fn persimmon_close(fs: *mut persimmon_fs) -> c_int {
 pub unsafe extern "C" fn persimmon_abandon(fs: *mut persimmon_fs) {
     call(|| {
         // SAFETY: as the caller promises.
-        if let Some(fs) = unsafe { take(fs) } {
+        if let Some(fs) = unsafe { take(fs) }? {
             fs.0.abandon();
         }
         Ok(())
@@ -301,15 +302,28 @@ pub unsafe extern "C" fn persimmon_statfs(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, space) = unsafe { (object(fs, "the filesystem")?, answer(space)?) };
-        let told = fs.0.statfs()?;
-        let block = u64::from(told.block_size);
-        space.write(persimmon_space {
-            total_bytes: told.blocks * block,
-            available_bytes: told.blocks_available * block,
-            inodes: told.files.saturating_sub(told.files_free),
-            inodes_available: told.files_free,
-        });
+        let (fs, space) = unsafe { (object(fs)?, answer(space)?) };
+        space.write(fs.0.statfs()?.into());
         Ok(())
     })
+}
+
+/// Space and inodes of what a path means: where its project is limited, the limit (the soft one if there is one) and what is left of it, and
+/// never more than the volume has.
+///
+/// # Safety
+/// `fs` is a handle; `path` a string; `space` a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_statfs_path(
+    fs: *const persimmon_fs,
+    path: *const c_char,
+    space: *mut persimmon_space,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_path(fs, path, |fs, path| {
+            answer(space)?.write(fs.statfs_at(path)?.into());
+            Ok(())
+        })
+    }
 }

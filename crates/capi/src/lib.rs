@@ -6,6 +6,9 @@
 //! called by any number of threads at once, but for those that give an object back, which must be the last to use it.
 //! A directory that is listed, and a read under way, belong to one thread at a time.
 //!
+//! **A child of `fork`** cannot use what its parent opened: such a call answers `EBADF` and touches nothing, and a function that gives an
+//! object back leaves it in memory.
+//!
 //! **Structures that may grow** begin with their size as the caller knows it, so that a program that was built with an older
 //! header goes on to work: fields behind that size have their defaults. Fields of a newer header are refused unless they are zero.
 //!
@@ -26,6 +29,7 @@ mod filesystem;
 mod log;
 mod maintenance;
 mod names;
+mod process;
 mod quota;
 mod read;
 mod streams;

@@ -15,7 +15,7 @@ use crate::persimmon_fs;
 pub unsafe extern "C" fn persimmon_sync(fs: *const persimmon_fs) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        Ok(unsafe { object(fs, "the filesystem") }?.0.sync()?)
+        Ok(unsafe { object(fs) }?.0.sync()?)
     })
 }
 
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn persimmon_sync(fs: *const persimmon_fs) -> c_int {
 pub unsafe extern "C" fn persimmon_checkpoint(fs: *const persimmon_fs) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        Ok(unsafe { object(fs, "the filesystem") }?.0.checkpoint()?)
+        Ok(unsafe { object(fs) }?.0.checkpoint()?)
     })
 }
 
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn persimmon_checkpoint(fs: *const persimmon_fs) -> c_int 
 pub unsafe extern "C" fn persimmon_trim(fs: *const persimmon_fs, bytes: *mut u64) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, bytes) = unsafe { (object(fs, "the filesystem")?, answer(bytes)?) };
+        let (fs, bytes) = unsafe { (object(fs)?, answer(bytes)?) };
         bytes.write(fs.0.trim()?);
         Ok(())
     })
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn persimmon_statistics(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, stats) = unsafe { (object(fs, "the filesystem")?, answer(stats)?) };
+        let (fs, stats) = unsafe { (object(fs)?, answer(stats)?) };
         let told = fs.0.stats();
         stats.write(persimmon_stats {
             user_bytes: told.user_bytes,
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn persimmon_cleaning_statistics(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, stats) = unsafe { (object(fs, "the filesystem")?, answer(stats)?) };
+        let (fs, stats) = unsafe { (object(fs)?, answer(stats)?) };
         let told = fs.0.stats();
         stats.write(persimmon_cleaning_stats {
             zones_waited_for: told.cleaning_foreground,
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn persimmon_clean(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let fs = unsafe { object(fs, "the filesystem") }?;
+        let fs = unsafe { object(fs) }?;
         let done = fs.0.clean((free_zones != u32::MAX).then_some(free_zones))?;
         // SAFETY: as the caller promises.
         if let Ok(cleaned) = unsafe { answer(cleaned) } {
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn persimmon_scrub(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, scrubbed) = unsafe { (object(fs, "the filesystem")?, answer(scrubbed)?) };
+        let (fs, scrubbed) = unsafe { (object(fs)?, answer(scrubbed)?) };
         let done = fs.0.scrub(|_, _| true)?;
         scrubbed.write(persimmon_scrubbed {
             bytes: done.bytes,
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn persimmon_zones(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, count) = unsafe { (object(fs, "the filesystem")?, answer(count)?) };
+        let (fs, count) = unsafe { (object(fs)?, answer(count)?) };
         if zones.is_null() && capacity > 0 {
             return Err(Failure::invalid("the room for the zones is NULL"));
         }

@@ -19,7 +19,7 @@ pub(crate) unsafe fn by_path(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, path) = unsafe { (object(fs, "the filesystem")?, crate::call::path(path)?) };
+        let (fs, path) = unsafe { (object(fs)?, crate::call::path(path)?) };
         act(&fs.0, path)
     })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use persimmon::{NewLimits, Owner, OwnerKind, OwnerQuota};
 
-use crate::call::{Failure, Result, answer, call, object, path};
+use crate::call::{Failure, Result, answer, call, object, path, structure};
 use crate::persimmon_fs;
 
 /// Kind of an owner: a user.
@@ -84,7 +84,7 @@ fn owner(kind: u32, id: u32) -> Result<Owner> {
 pub unsafe extern "C" fn persimmon_turn_quota(fs: *const persimmon_fs, is_on: c_int) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let fs = unsafe { object(fs, "the filesystem") }?;
+        let fs = unsafe { object(fs) }?;
         match is_on {
             0 => fs.0.turn_quota_off()?,
             _ => fs.0.turn_quota_on(false)?,
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn persimmon_get_quota(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, quota) = unsafe { (object(fs, "the filesystem")?, answer(quota)?) };
+        let (fs, quota) = unsafe { (object(fs)?, answer(quota)?) };
         quota.write(persimmon_quota::new(&fs.0.quota(owner(kind, id)?)?));
         Ok(())
     })
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn persimmon_set_quota(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, limits) = unsafe { (object(fs, "the filesystem")?, object(limits, "the quota")?) };
+        let (fs, limits) = unsafe { (object(fs)?, structure(limits, "the quota")?) };
         let limits = NewLimits {
             bytes_soft: Some(limits.bytes_soft),
             bytes_hard: Some(limits.bytes_hard),
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn persimmon_list_quota(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let fs = unsafe { object(fs, "the filesystem") }?;
+        let fs = unsafe { object(fs) }?;
         let visit = visit.ok_or_else(|| Failure::invalid("the function is NULL"))?;
         for known in fs.0.quotas()? {
             let quota = persimmon_quota::new(&known);
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn persimmon_set_project(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (fs, name): (_, &Path) = unsafe { (object(fs, "the filesystem")?, path(name)?) };
+        let (fs, name): (_, &Path) = unsafe { (object(fs)?, path(name)?) };
         fs.0.set_project(name, project)?;
         Ok(())
     })

@@ -6,9 +6,18 @@ use persimmon::PendingRead;
 
 use crate::call::{Failure, answer, bytes_mut, call, give, object, take};
 use crate::persimmon_file;
+use crate::process::{Object, Process};
 
 /// A read under way. It keeps its file open.
-pub struct persimmon_read(PendingRead);
+pub struct persimmon_read(PendingRead, Process);
+
+impl Object for persimmon_read {
+    const WHAT: &'static str = "the read";
+
+    fn process(&self) -> Process {
+        self.1
+    }
+}
 
 /// Submits a read. Give it back by [`persimmon_read_finish`] or [`persimmon_read_abort`].
 ///
@@ -23,8 +32,11 @@ pub unsafe extern "C" fn persimmon_read_submit(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (file, read) = unsafe { (object(file, "the file")?, answer(read)?) };
-        read.write(give(persimmon_read(file.0.submit_read(len, offset)?)));
+        let (file, read) = unsafe { (object(file)?, answer(read)?) };
+        read.write(give(persimmon_read(
+            file.0.submit_read(len, offset)?,
+            Process::current(),
+        )));
         Ok(())
     })
 }
@@ -38,7 +50,7 @@ pub unsafe extern "C" fn persimmon_read_is_done(read: *const persimmon_read) -> 
     let mut done = 1;
     call(|| {
         // SAFETY: as the caller promises.
-        done = unsafe { object(read, "the read") }?.0.is_done().into();
+        done = unsafe { object(read) }?.0.is_done().into();
         Ok(())
     });
     done
@@ -57,7 +69,7 @@ pub unsafe extern "C" fn persimmon_read_finish(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let (read, buffer, done) = unsafe { (take(read), bytes_mut(buffer, len)?, answer(done)?) };
+        let (read, buffer, done) = unsafe { (take(read)?, bytes_mut(buffer, len)?, answer(done)?) };
         let read = read.ok_or_else(|| Failure::invalid("the read is NULL"))?;
         let content = read.0.wait()?;
         let mut copied = 0;
@@ -78,7 +90,7 @@ pub unsafe extern "C" fn persimmon_read_finish(
 pub unsafe extern "C" fn persimmon_read_abort(read: *mut persimmon_read) {
     call(|| {
         // SAFETY: as the caller promises.
-        drop(unsafe { take(read) });
+        drop(unsafe { take(read) }?);
         Ok(())
     });
 }

@@ -100,7 +100,7 @@ pub unsafe extern "C" fn persimmon_send_snapshot(
         // SAFETY: as the caller promises.
         let (fs, name, from) = unsafe {
             (
-                object(fs, "the filesystem")?,
+                object(fs)?,
                 text(name, "the snapshot")?,
                 optional(from, "the snapshot to send from")?,
             )
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn persimmon_receive_snapshot(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let fs = unsafe { object(fs, "the filesystem") }?;
+        let fs = unsafe { object(fs) }?;
         let mut watch = Warnings { warn, data };
         fs.0.receive_snapshot(stream(fd)?, &mut watch)?;
         Ok(())
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn persimmon_resume_token(
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
-        let fs = unsafe { object(fs, "the filesystem") }?;
+        let fs = unsafe { object(fs) }?;
         let token = resume_token(&mut VolumeTarget::new(&fs.0))?;
         let room = Room {
             buffer,

@@ -60,7 +60,7 @@ fn filesystem() -> (Arc<Device>, *mut persimmon_fs) {
     });
     Filesystem::create_on(device.clone(), &Create::sized(0)).unwrap();
     let fs = Filesystem::open_on(device.clone(), &Options::default()).unwrap();
-    (device, call::give(persimmon_fs(fs)))
+    (device, call::give(persimmon_fs::new(fs)))
 }
 
 fn message() -> String {

@@ -2,7 +2,9 @@
 
 use std::ffi::{c_char, c_int};
 
-use persimmon::{Attr, FileKind, Filesystem, Lifetime, Timestamp};
+use persimmon::{Attr, FileKind, Filesystem, Lifetime, StatFs, Timestamp};
+
+use crate::process::{Object, Process};
 
 /// Major version of the interface that this header is of: a program works with every library of the same one, from its own minor version on.
 /// It is in the name of the shared library.
@@ -17,7 +19,21 @@ pub extern "C" fn persimmon_version() -> u32 {
 }
 
 /// A filesystem in use.
-pub struct persimmon_fs(pub(crate) Filesystem);
+pub struct persimmon_fs(pub(crate) Filesystem, Process);
+
+impl persimmon_fs {
+    pub(crate) fn new(fs: Filesystem) -> persimmon_fs {
+        persimmon_fs(fs, Process::current())
+    }
+}
+
+impl Object for persimmon_fs {
+    const WHAT: &'static str = "the filesystem";
+
+    fn process(&self) -> Process {
+        self.1
+    }
+}
 
 /// How to make a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
 #[repr(C)]
@@ -151,6 +167,18 @@ pub struct persimmon_space {
     pub inodes: u64,
     /// That estimate.
     pub inodes_available: u64,
+}
+
+impl From<StatFs> for persimmon_space {
+    fn from(space: StatFs) -> persimmon_space {
+        let block = u64::from(space.block_size);
+        persimmon_space {
+            total_bytes: space.blocks * block,
+            available_bytes: space.blocks_available * block,
+            inodes: space.files.saturating_sub(space.files_free),
+            inodes_available: space.files_free,
+        }
+    }
 }
 
 /// Open for reading.

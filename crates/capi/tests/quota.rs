@@ -53,6 +53,21 @@ fn a_tree_is_limited() {
     let mut told = none;
     let got = unsafe { persimmon_get_quota(fs, project, 7, &raw mut told) };
     assert_eq!((got, told.bytes, told.inodes), (0, 1 << 20, 2));
+    let mut space = std::mem::MaybeUninit::uninit();
+    for path in [c"/tree", c"/tree/f"] {
+        let told = unsafe { persimmon_statfs_path(fs, path.as_ptr(), space.as_mut_ptr()) };
+        let space: persimmon_space = unsafe { space.assume_init() };
+        let bytes = (space.total_bytes, space.available_bytes);
+        assert_eq!((told, bytes), (0, (1 << 20, 0)), "{path:?}");
+    }
+    let told = unsafe { persimmon_fstatfs(writer, space.as_mut_ptr()) };
+    assert_eq!(
+        (told, unsafe { space.assume_init() }.available_bytes),
+        (0, 0)
+    );
+    let told = unsafe { persimmon_statfs_path(fs, c"/".as_ptr(), space.as_mut_ptr()) };
+    assert_eq!(told, 0);
+    assert!(unsafe { space.assume_init() }.available_bytes > 16 << 20);
     let mut seen: Vec<(u32, u32, u64)> = Vec::new();
     let listed = unsafe { persimmon_list_quota(fs, Some(note), (&raw mut seen).cast()) };
     assert_eq!(listed, 0);

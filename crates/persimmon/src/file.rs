@@ -7,7 +7,7 @@ use std::sync::Arc;
 use persimmon_device::BLOCK_SIZE;
 use persimmon_vfs::{
     Allocate, Attr, Caller, Error as VfsError, Handle, Ino, Lifetime, LockKind, LockOwner,
-    Result as VfsResult, SeekTo, SetAttr, Vfs, WriteFlags, Written,
+    Result as VfsResult, SeekTo, SetAttr, StatFs, Vfs, WriteFlags, Written,
 };
 
 use crate::kept::Kept;
@@ -189,6 +189,11 @@ impl File {
     /// Attributes.
     pub fn metadata(&self) -> Result<Attr> {
         self.with(|vfs, ino, _| vfs.getattr(ino))
+    }
+
+    /// Space and inodes, as of [`Filesystem::statfs_at`](crate::Filesystem::statfs_at).
+    pub fn statfs(&self) -> Result<StatFs> {
+        self.open.as_it_is(|vfs, ino, _| vfs.statfs_at(ino))
     }
 
     /// Reads at `offset`; fewer bytes than asked for only at the end.

@@ -11,7 +11,7 @@ use persimmon_vfs::{
 
 use crate::kept::Keeper;
 use crate::mounted::Mounted;
-use crate::path::{Last, parent, resolve};
+use crate::path::{Last, parent, parent_of_new, resolve};
 use crate::{Background, CommitInterval, Error, File, OpenOptions, ReadDir, Result};
 
 /// A filesystem in use. Paths begin at its root, with or without a leading slash.
@@ -89,6 +89,15 @@ impl Filesystem {
     /// Space and inodes.
     pub fn statfs(&self) -> Result<StatFs> {
         Ok(self.vfs().statfs()?)
+    }
+
+    /// Space and inodes of what a path means: where its project is limited, the limit (the soft one if there is one) and what is left of
+    /// it, and never more than the volume has.
+    pub fn statfs_at(&self, path: impl AsRef<Path>) -> Result<StatFs> {
+        let (path, vfs) = (path.as_ref(), self.vfs());
+        resolve(vfs, path, Last::Follow)
+            .and_then(|attr| vfs.statfs_at(attr.ino))
+            .map_err(Error::at(path))
     }
 
     /// Files that cannot be opened, since there is no room on the volume for what was flushed to them before a process died: delete
@@ -180,11 +189,13 @@ impl Filesystem {
         self.set_attributes(path, &set).map(drop)
     }
 
-    /// Makes a directory.
+    /// Makes a directory. [`FilesystemError::Exists`](crate::FilesystemError::Exists): something has that name, or it is the root.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.by_name(path.as_ref(), |dir, name| {
-            self.vfs().mkdir(self.caller(), dir, name, 0o777).map(drop)
-        })
+        let path = path.as_ref();
+        parent_of_new(self.vfs(), path)
+            .and_then(|(dir, name)| self.vfs().mkdir(self.caller(), dir, name, 0o777))
+            .map(drop)
+            .map_err(Error::at(path))
     }
 
     /// Makes a directory and those above it that are missing.
@@ -272,19 +283,18 @@ impl Filesystem {
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (original, link) = (original.as_ref(), link.as_ref());
         let ino = self.symlink_metadata(original)?.ino;
-        let (dir, name) = parent(self.vfs(), link).map_err(Error::at(link))?;
+        let (dir, name) = parent_of_new(self.vfs(), link).map_err(Error::at(link))?;
         let linked = self.vfs().link(ino, dir, name);
         linked.map(drop).map_err(Error::between(original, link))
     }
 
     /// Makes a symbolic link to `target`.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let target = target.as_ref().as_os_str().as_bytes();
-        self.by_name(link.as_ref(), |dir, name| {
-            self.vfs()
-                .symlink(self.caller(), dir, name, target)
-                .map(drop)
-        })
+        let (target, link) = (target.as_ref().as_os_str().as_bytes(), link.as_ref());
+        parent_of_new(self.vfs(), link)
+            .and_then(|(dir, name)| self.vfs().symlink(self.caller(), dir, name, target))
+            .map(drop)
+            .map_err(Error::at(link))
     }
 
     /// Target of a symbolic link.

@@ -78,12 +78,24 @@ pub(crate) fn resolve(vfs: &Vfs, path: &Path, last: Last) -> Result<Attr> {
 
 /// The directory that holds, or will hold, the last name of a path, and that name.
 pub(crate) fn parent<'a>(vfs: &Vfs, path: &'a Path) -> Result<(Ino, &'a [u8])> {
+    parent_or(vfs, path, Error::Invalid("a path without a name"))
+}
+
+/// The same, of what is to be made: the root is there.
+pub(crate) fn parent_of_new<'a>(vfs: &Vfs, path: &'a Path) -> Result<(Ino, &'a [u8])> {
+    if path.as_os_str().is_empty() {
+        return Err(Error::NotFound);
+    }
+    parent_or(vfs, path, Error::Exists)
+}
+
+fn parent_or<'a>(vfs: &Vfs, path: &'a Path, unnamed: Error) -> Result<(Ino, &'a [u8])> {
     let bytes = path.as_os_str().as_bytes();
     let end = bytes
         .iter()
         .rposition(|byte| *byte != b'/')
         .map(|at| at + 1)
-        .ok_or(Error::Invalid("a path without a name"))?;
+        .ok_or(unnamed)?;
     let (trimmed, _) = bytes.split_at(end);
     let at = trimmed.iter().rposition(|byte| *byte == b'/');
     let (dir, name) = match at {

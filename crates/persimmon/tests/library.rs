@@ -192,7 +192,17 @@ fn paths_follow_links_and_say_what_is_wrong() {
     ));
     assert!(matches!(fails(fs.metadata("")), VfsError::NotFound));
     assert!(matches!(fails(fs.read_dir("/d/f")), VfsError::NotDirectory));
-    assert!(matches!(fails(fs.create_dir("/")), VfsError::Invalid(_)));
+    // As of mkdir(2): a database in the root could not be made.
+    for root in ["/", "//"] {
+        assert!(matches!(fails(fs.create_dir(root)), VfsError::Exists));
+        assert!(matches!(fails(fs.symlink("d", root)), VfsError::Exists));
+        assert!(matches!(
+            fails(fs.hard_link("/d/f", root)),
+            VfsError::Exists
+        ));
+        assert!(matches!(fails(fs.remove_dir(root)), VfsError::Invalid(_)));
+    }
+    assert!(matches!(fails(fs.create_dir("")), VfsError::NotFound));
     let error = fs.read("/none").unwrap_err();
     assert_eq!(error.to_string(), "/none: no such file or directory");
     let error = std::io::Error::from(error);

@@ -75,3 +75,28 @@ fn limits_count_in_the_library_and_stay() {
     write(&fs, "tree/more", 2_000_000).unwrap();
     fs.close().unwrap();
 }
+
+/// Space of a path is what its project may take: who asked for it heard of the whole volume.
+#[test]
+fn a_path_has_the_space_of_its_project() {
+    const BLOCK: u64 = 4096;
+    let fs = Filesystem::in_memory(256 << 20).unwrap();
+    fs.create_dir("tree").unwrap();
+    fs.turn_quota_on(false).unwrap();
+    fs.set_project("tree", TREE.id).unwrap();
+    let whole = fs.statfs().unwrap();
+    assert_eq!(fs.statfs_at("tree").unwrap(), whole);
+    fs.set_quota(TREE, &hard(1 << 20)).unwrap();
+    write(&fs, "tree/f", 512 << 10).unwrap();
+    let of_the_tree = fs.statfs_at("tree").unwrap();
+    assert_eq!(of_the_tree.blocks, (1 << 20) / BLOCK);
+    assert_eq!(of_the_tree.blocks_available, (512 << 10) / BLOCK);
+    let file = fs
+        .open_file("tree/f", &OpenOptions::new().read(true))
+        .unwrap();
+    assert_eq!(file.statfs().unwrap(), of_the_tree);
+    assert_eq!(fs.statfs_at("/").unwrap().blocks, whole.blocks);
+    let error = fs.statfs_at("none").unwrap_err();
+    assert_eq!(error.errno(), libc::ENOENT, "{error}");
+    fs.close().unwrap();
+}

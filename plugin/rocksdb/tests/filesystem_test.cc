@@ -6,6 +6,8 @@
 //   filesystem_test URI projects    in two folders, /one and /two, that are of different projects
 //   filesystem_test URI die         writes files and is killed by itself
 //   filesystem_test URI died MODE   what that left, by the mode of flush: kernel, through or memory
+//   filesystem_test URI logs        writes two logs, of a URI with flush=memory, and is killed by itself
+//   filesystem_test URI logged      what that left
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include <signal.h>
 #include <unistd.h>
@@ -243,6 +245,9 @@ class Tests {
     CheckOk(fs_->CreateDir("/dir", kIO, nullptr), "mkdir");
     Check(!fs_->CreateDir("/dir", kIO, nullptr).ok(), "mkdir of what exists");
     CheckOk(fs_->CreateDirIfMissing("/dir", kIO, nullptr), "mkdir if missing");
+    // A database or a backup in the root could not be opened.
+    CheckOk(fs_->CreateDirIfMissing("/", kIO, nullptr), "mkdir of the root if it is missing");
+    Check(!fs_->CreateDir("/", kIO, nullptr).ok(), "mkdir of the root");
     Write("/dir/a", "aa");
     CheckOk(fs_->LinkFile("/dir/a", "/dir/b", kIO, nullptr), "link");
     uint64_t links = 0;
@@ -291,6 +296,8 @@ class Tests {
     Check(fs_->NewSequentialFile("/renamed/a/below", kFile, &missing, nullptr).IsIOError(), "open of what is below a file");
     Check(fs_->DeleteFile("/renamed/a/below", kIO, nullptr).IsIOError(), "unlink of what is below a file");
     Check(fs_->CreateDir("/renamed/a", kIO, nullptr).IsIOError(), "a directory in the place of a file");
+    Check(fs_->CreateDirIfMissing("/renamed/a", kIO, nullptr).IsIOError(), "a file in the place of a directory");
+    Check(fs_->CreateDirIfMissing("/missing/a", kIO, nullptr).IsPathNotFound(), "a directory in what is missing");
     const std::string longest = "/" + std::string(300, 'x');
     std::unique_ptr<FSWritableFile> unmade;
     Check(fs_->NewWritableFile(longest, kFile, &unmade, nullptr).IsInvalidArgument(), "a name that is too long");
@@ -385,6 +392,8 @@ class Tests {
     refused(fs_->NewWritableFile("/table", kFile, &file, nullptr), "emptying a file");
     refused(fs_->ReopenWritableFile("/table", kFile, &file, nullptr), "appending to a file");
     refused(fs_->CreateDir("/new", kIO, nullptr), "making a directory");
+    refused(fs_->CreateDirIfMissing("/new", kIO, nullptr), "making a directory if it is missing");
+    CheckOk(fs_->CreateDirIfMissing("/renamed", kIO, nullptr), "making a directory that is there");
     refused(fs_->DeleteFile("/table", kIO, nullptr), "removing a file");
     refused(fs_->RenameFile("/table", "/new", kIO, nullptr), "renaming a file");
     refused(fs_->LinkFile("/table", "/new", kIO, nullptr), "linking a file");
@@ -435,6 +444,25 @@ class Tests {
     _exit(1);
   }
 
+  static std::string OlderLog() { return std::string(300 << 10, 'o'); }
+
+  // A younger log came into the history while the one before it waited: what was written later was there, and what was before it was not.
+  [[noreturn]] void Logs() {
+    std::unique_ptr<FSWritableFile> older, younger;
+    CheckOk(fs_->NewWritableFile("/000007.log", kFile, &older, nullptr), "log");
+    CheckOk(older->Append(OlderLog(), kIO, nullptr), "append");
+    CheckOk(fs_->NewWritableFile("/000009.log", kFile, &younger, nullptr), "log");
+    CheckOk(older->Append("its end", kIO, nullptr), "append to the log that is not the last any more");
+    CheckOk(older->Close(kIO, nullptr), "close");
+    CheckOk(younger->Append("younger", kIO, nullptr), "append");
+    kill(getpid(), SIGKILL);
+    _exit(1);
+  }
+
+  void Logged() {
+    Check(Content("/000007.log") == OlderLog() + "its end", "a log lacks what was written before the one after it");
+  }
+
   void Died(const std::string& mode) {
     std::string log;
     for (int record = 0; record < 1000; record++) log += "record " + std::to_string(record) + "\n";
@@ -478,12 +506,15 @@ class Tests {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 2 ? argv[2] : "";
-  Check(argc == 2 || (argc == 3 && (what == "die" || what == "read_only" || what == "lifetimes" || what == "projects")) ||
+  Check(argc == 2 || (argc == 3 && (what == "die" || what == "logs" || what == "logged" || what == "read_only" || what == "lifetimes" || what == "projects")) ||
             (argc == 4 && what == "died"),
-        "usage: filesystem_test URI [read_only | lifetimes | projects | die | died kernel|through|memory]");
+        "usage: filesystem_test URI [read_only | lifetimes | projects | logs | logged | die | died kernel|through|memory]");
   Tests tests(argv[1]);
   if (what == "die") tests.Die();
-  if (what == "died") {
+  if (what == "logs") tests.Logs();
+  if (what == "logged") {
+    tests.Logged();
+  } else if (what == "died") {
     tests.Died(argv[3]);
   } else if (what == "read_only") {
     tests.ReadOnly();

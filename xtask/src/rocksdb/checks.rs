@@ -12,6 +12,8 @@ use super::sustained::{counted, counters};
 const VOLUME_BYTES: u64 = 1 << 30;
 /// Bytes of the one that becomes full.
 const FULL_BYTES: u64 = 256 << 20;
+/// Bytes that a project is limited to.
+const PROJECT_BYTES: &str = "67108864";
 
 /// A RocksDB built from source has none of the libraries that db_bench compresses with otherwise.
 const NO_COMPRESSION: &str = "--compression_type=none";
@@ -48,6 +50,14 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         }
         output(&mut test).map(drop)
     });
+    tally.check("a forked child leaves the volume alone", || {
+        let image = plugin.make_volume(scratch, "forked.img", VOLUME_BYTES)?;
+        let other = plugin.make_volume(scratch, "own.img", VOLUME_BYTES)?;
+        let mut forks = plugin.test("fork_test");
+        output(forks.args([&uri(&image, ""), &uri(&other, "")]))?;
+        output(plugin.test("fork_test").arg(uri(&image, "")))?;
+        plugin.fsck(&image)
+    });
     tally.check("a path with a question mark", || {
         let image = plugin.make_volume(scratch, "100% what?.img", VOLUME_BYTES)?;
         let escaped = image.display().to_string().replace('%', "%25");
@@ -64,18 +74,19 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         output(writes.args([&uri(&image, ""), "lifetimes"]))?;
         lifetimes(plugin, &image)
     });
+    tally.check("a project that is limited", || {
+        let image = plugin.make_volume(scratch, "limited.img", VOLUME_BYTES)?;
+        with_projects(plugin, &image, &[("1", "/limited")])?;
+        let mut limits = plugin.tool("quota");
+        limits.arg("set").arg(&image);
+        output(limits.args(["--project", "1", "--hard", PROJECT_BYTES]))?;
+        let mut test = plugin.test("project_test");
+        output(test.args([&uri(&image, ""), PROJECT_BYTES]))?;
+        plugin.fsck(&image)
+    });
     tally.check("what cannot be linked between projects is copied", || {
         let image = plugin.make_volume(scratch, "projects.img", VOLUME_BYTES)?;
-        output(plugin.tool("quota").arg("on").arg(&image))?;
-        for (id, dir) in [("1", "/one"), ("2", "/two")] {
-            output(plugin.tool("fs").arg("mkdir").arg(&image).arg(dir))?;
-            let mut project = plugin.tool("quota");
-            output(
-                project
-                    .args(["project", dir, "--id", id, "--of"])
-                    .arg(&image),
-            )?;
-        }
+        with_projects(plugin, &image, &[("1", "/one"), ("2", "/two")])?;
         output(
             plugin
                 .test("filesystem_test")
@@ -89,22 +100,48 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         output(test.arg(uri(&image, "")))?;
         plugin.fsck(&image)
     });
+    tally.check("a younger log waits for the one before it", || {
+        let image = plugin.make_volume(scratch, "logs.img", VOLUME_BYTES)?;
+        let uri = uri(&image, "flush=memory");
+        dies(plugin, &uri, "logs")?;
+        let mut check = plugin.test("filesystem_test");
+        output(check.args([uri.as_str(), "logged"])).map(drop)
+    });
     for mode in ["kernel", "through", "memory"] {
         tally.check(&format!("what outlives a kill with flush={mode}"), || {
             let image = plugin.make_volume(scratch, &format!("{mode}.img"), VOLUME_BYTES)?;
             let uri = uri(&image, &format!("flush={mode}"));
-            let died = plugin
-                .test("filesystem_test")
-                .args([&uri, "die"])
-                .output()?;
-            if died.status.code().is_some() {
-                let said = String::from_utf8_lossy(&died.stderr).into_owned();
-                bail!("it was not killed: {}: {said}", died.status);
-            }
+            dies(plugin, &uri, "die")?;
             let mut check = plugin.test("filesystem_test");
             output(check.args([&uri, "died", mode])).map(drop)
         });
     }
+}
+
+/// Runs a part of the test that kills itself.
+fn dies(plugin: &Plugin, uri: &str, part: &str) -> Result<()> {
+    let mut test = plugin.test("filesystem_test");
+    let died = test.args([uri, part]).output()?;
+    if died.status.code().is_some() {
+        let said = String::from_utf8_lossy(&died.stderr).into_owned();
+        bail!("it was not killed: {}: {said}", died.status);
+    }
+    Ok(())
+}
+
+/// Makes directories of projects.
+fn with_projects(plugin: &Plugin, image: &Path, projects: &[(&str, &str)]) -> Result<()> {
+    output(plugin.tool("quota").arg("on").arg(image))?;
+    for (id, dir) in projects {
+        output(plugin.tool("fs").arg("mkdir").arg(image).arg(dir))?;
+        let mut project = plugin.tool("quota");
+        output(
+            project
+                .args(["project", dir, "--id", id, "--of"])
+                .arg(image),
+        )?;
+    }
+    Ok(())
 }
 
 /// Runs a program with the plugin that packaging/install.sh has installed.
