@@ -121,7 +121,8 @@ impl Adapter {
         fields.skip_u64()?;
         let owner = LockOwner(fields.u64()?);
         let node = node(call);
-        done(self.door.run("flush", |vfs| vfs.flush(node, file, owner)))
+        let flushed = self.door.run("flush", |vfs| vfs.flush(node, file, owner));
+        done(flushed.and_then(|()| self.door.check_lost(node, file)))
     }
 
     pub(super) fn release(&self, call: &Call<'_>) -> Answer {
@@ -131,6 +132,7 @@ impl Adapter {
         let released = self.door.run("release", |vfs| vfs.release(node, file));
         // A release that is sent again may have been done before.
         if released != Err(Errno(libc::EBADF)) {
+            self.door.lost.released(node, file);
             self.pages.released(node, linux);
         }
         done(released)

@@ -200,6 +200,7 @@ pub(super) fn open(device: &Arc<SimDevice>) -> Door {
         latencies: Arc::default(),
         panicked: Arc::default(),
         ledger: None,
+        lost: Arc::default(),
     }
 }
 
