@@ -235,6 +235,18 @@ fn a_mount_is_trimmed_and_ranges_move(bed: &TestBed) -> Result<()> {
     due.drain(4 << 10..(4 << 10) + (8 << 20));
     due.splice(12 << 10..12 << 10, vec![0; 1 << 20]);
     ensure!(std::fs::read(&path)? == due, "the file is another");
+    // The kernel went on with the old size.
+    volume.unmount()?;
+    volume.mount(&["writeback_cache"])?;
+    let output = change(&["-c", "-l", "4K"])?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(1) && told.contains("writeback_cache"),
+        "{output:?}"
+    );
+    ensure!(std::fs::read(&path)? == due, "the file is another");
+    volume.unmount()?;
+    volume.mount(&[])?;
 
     std::fs::remove_file(&path)?;
     let mut unprivileged = volume.tool("trim");

@@ -190,6 +190,9 @@ impl Adapter {
     /// Taking a range out of a file, or putting one in. Another thread does it: what the kernel holds back is written before, and what it has
     /// cached is forgotten after.
     fn change_range(&self, call: &Call<'_>, file: Handle, transport: &dyn Transport) -> Outcome {
+        if self.pages.writeback_cache() {
+            return Outcome::Now(Err(Errno(libc::EOPNOTSUPP)));
+        }
         let (offset, length, what) = match ranges::parse(call.data()) {
             Ok(parsed) => parsed,
             Err(error) => return Outcome::Now(Err(error)),
