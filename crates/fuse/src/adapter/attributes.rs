@@ -211,12 +211,13 @@ impl Adapter {
             );
             return Outcome::Now(Err(Errno(libc::EIO)));
         }
+        let under_way = self.freezer.goes_on_apart();
         self.renames.run_elsewhere(move || {
+            let _under_way = under_way;
             later.write_back(node.0);
             let changed = door.shift(node, || {
                 door.run("ioctl", |vfs| {
-                    vfs.kill_privileges(node, file, author)?;
-                    vfs.fallocate(node, file, offset, length, what)?;
+                    vfs.fallocate_by(author, (node, file), (offset, length), what)?;
                     if sync {
                         vfs.fsync(node, Handle::NONE)?;
                     }
