@@ -62,6 +62,9 @@ impl Fallocate {
             Some(Errno::NOTTY) => bail!(
                 "{shown} is not on a mounted Persimmon volume, or on one whose daemon is too old for this command"
             ),
+            Some(Errno::OPNOTSUPP) => bail!(
+                "{shown}: not on a mount with writeback_cache, where the kernel goes by its own size of the file; mount without it"
+            ),
             Some(Errno::INVAL) if self.collapse_range => bail!(
                 "{shown}: the range does not end before the end of the file; cut the file there instead, with `truncate`"
             ),

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use persimmon::internal::device::{BLOCK_SIZE, Drive, ZonedDevice};
 use persimmon::internal::engine::{
@@ -209,6 +210,9 @@ macro_rules! declare_stats {
             pub write_latency: Vec<LatencyBucket>,
             /// Histogram of fsync latencies of the mount.
             pub fsync_latency: Vec<LatencyBucket>,
+            /// Files of a mount with `supervise` that lost something: the daemon before had answered it, and it could not be written again.
+            #[serde(default)]
+            pub lost_files: u64,
         }
 
         impl Stats {
@@ -224,6 +228,7 @@ macro_rules! declare_stats {
                     read_latency: buckets(&latencies.read),
                     write_latency: buckets(&latencies.write),
                     fsync_latency: buckets(&latencies.fsync),
+                    lost_files: latencies.lost_files.load(Ordering::Relaxed),
                 }
             }
         }

@@ -73,6 +73,9 @@ impl StatsCommand {
         ] {
             say!("{name:<20}{value}")?;
         }
+        if stats.lost_files > 0 {
+            say!("{:<20}{}", "files with losses", stats.lost_files)?;
+        }
         for (name, buckets) in [
             ("reads", &stats.read_latency),
             ("writes", &stats.write_latency),

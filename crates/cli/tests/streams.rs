@@ -160,6 +160,84 @@ fn somebody_without_privileges_receives_what_they_may_have() {
     assert!(!dir.join("device").exists());
 }
 
+/// A directory that the receiver had to open on the way to what changes in it, or that is moved, kept permissions that it never had: no record
+/// of the stream is about its own.
+#[test]
+fn directories_that_had_to_be_opened_get_their_own_permissions_back() {
+    let place = Place::new();
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.dir(), everybody).unwrap();
+    let image = place.dir().join("img");
+    Filesystem::create(&image, &Create::sized(64 << 20)).unwrap();
+    let filesystem = Filesystem::open(&image, &Options::default()).unwrap();
+    let dirs = [
+        "/above",
+        "/above/closed",
+        "/above/closed/in",
+        "/still",
+        "/to",
+    ];
+    for dir in dirs {
+        filesystem.create_dir(dir).unwrap();
+    }
+    let files = ["/above/closed/in/file", "/still/file"];
+    for file in files {
+        filesystem.write(file, b"before").unwrap();
+    }
+    give(&filesystem, &["/"]);
+    give(&filesystem, &dirs);
+    give(&filesystem, &files);
+    for (path, mode) in [
+        ("/above/closed/in", 0o000),
+        ("/above/closed", 0o400),
+        ("/above", 0o600),
+        ("/still", 0o500),
+    ] {
+        filesystem.set_permissions(path, mode).unwrap();
+    }
+    filesystem.take_snapshot("one", false).unwrap();
+    filesystem.write("/above/closed/in/file", b"after").unwrap();
+    filesystem.rename("/still", "/to/still").unwrap();
+    filesystem.take_snapshot("two", false).unwrap();
+    filesystem.close().unwrap();
+    send(&place, &["one"], "one");
+    send(&place, &["two", "--from", "one"], "two");
+    let dir = place.dir().join("received");
+    std::fs::create_dir(&dir).unwrap();
+    chown(&dir, Some(somebody()), Some(somebody())).unwrap();
+    let received = receive(&place, "one", &dir);
+    assert_eq!(received.status.code(), Some(0), "{}", told(&received));
+    // The second comes in two parts: what the first part opened, the second gives back.
+    let whole = std::fs::read(place.dir().join("two")).unwrap();
+    std::fs::write(place.dir().join("cut"), &whole[..whole.len() - 1]).unwrap();
+    let cut = receive(&place, "cut", &dir);
+    assert!(!cut.status.success(), "{}", told(&cut));
+    let mode = std::fs::metadata(dir.join("above")).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o700, "it had to be opened");
+    let token = place.run(&["receive", dir.to_str().unwrap(), "--resume-token"]);
+    let token = String::from_utf8(token.stdout).unwrap();
+    send(
+        &place,
+        &["two", "--from", "one", "--resume", token.trim()],
+        "rest",
+    );
+    let received = receive(&place, "rest", &dir);
+    assert_eq!(received.status.code(), Some(0), "{}", told(&received));
+    // Who is not root looks at what is above before that is closed to them.
+    if rustix::process::geteuid().is_root() {
+        let filesystem = Filesystem::open(&image, &Options::read_only()).unwrap();
+        let all = [
+            "above",
+            "above/closed",
+            "above/closed/in",
+            "above/closed/in/file",
+            "to/still",
+            "to/still/file",
+        ];
+        check(&filesystem, "two", &dir, &all);
+    }
+}
+
 /// A stream into an image that is cut can go on: asking how wrote to a volume that was open for reading, and failed.
 #[test]
 fn a_cut_stream_into_an_image_goes_on() {

@@ -11,6 +11,7 @@ use tracing::{debug, error};
 
 use crate::latency::Latencies;
 use crate::ledger::Ledger;
+use crate::lost::Lost;
 use crate::protocol::Errno;
 
 /// The vfs, and what surrounds every operation on it. Cheap to clone.
@@ -22,6 +23,8 @@ pub struct Door {
     pub panicked: Arc<AtomicBool>,
     /// What a daemon that comes after this one has to know, where there may be one.
     pub ledger: Option<Arc<Ledger>>,
+    /// What a daemon before this one had answered and is lost.
+    pub lost: Arc<Lost>,
 }
 
 impl Door {

@@ -44,7 +44,7 @@ impl Histogram {
     }
 }
 
-/// What is timed.
+/// What is timed, and what is counted beside that.
 #[derive(Debug, Default)]
 pub struct Latencies {
     /// Reads that the kernel's cache did not answer.
@@ -53,6 +53,8 @@ pub struct Latencies {
     pub write: Histogram,
     /// fsync and fdatasync, of files and directories.
     pub fsync: Histogram,
+    /// Files to which something is lost that a daemon before this one had answered: it could not be written again.
+    pub lost_files: AtomicU64,
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::MemfdFlags;
 
 pub use files::OpenFile;
+pub use replay::Replayed;
 pub use writes::{Position, Recorded, Written};
 
 use exchanges::Exchanges;

@@ -13,6 +13,7 @@ mod latency;
 mod ledger;
 pub mod lifetimes;
 pub mod live;
+mod lost;
 pub mod mounts;
 pub mod nothing;
 pub mod options;

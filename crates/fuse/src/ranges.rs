@@ -1,6 +1,10 @@
 //! Modes of `fallocate` that the kernel does not pass to a FUSE filesystem, by ioctl: a range is taken out of a file
 //! (`FALLOC_FL_COLLAPSE_RANGE`) or put in as a hole (`FALLOC_FL_INSERT_RANGE`). Whatever the kernel holds back of the file is written first,
 //! and it forgets what it has cached of it.
+//!
+//! Not with `writeback_cache`: the kernel goes by its own size of a file then, whatever it is told (`fuse_change_attributes`), also after it was
+//! told to forget what it knows. It would append to the old end, and read zeros up to it. Only a truncation makes it take another size, and would
+//! take from the file what others append meanwhile.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +22,7 @@ type Message = [u8; 24];
 /// Takes `length` bytes at `offset` out of a file on a mount, or puts them in.
 ///
 /// # Errors
-/// As `fallocate` has them. `ENOTTY`: not on a mount of Persimmon.
+/// As `fallocate` has them. `ENOTTY`: not on a mount of Persimmon. `EOPNOTSUPP`: the mount has `writeback_cache`.
 pub fn change(file: &File, offset: u64, length: u64, inserts: bool) -> io::Result<()> {
     let mode = if inserts {
         libc::FALLOC_FL_INSERT_RANGE
@@ -26,18 +30,9 @@ pub fn change(file: &File, offset: u64, length: u64, inserts: bool) -> io::Resul
         libc::FALLOC_FL_COLLAPSE_RANGE
     };
     file.sync_all()?;
-    let size = file.metadata()?.len();
     ask(file, offset, length, mode)?;
-    // With `writeback_cache` the kernel believes its own size, until it is told another.
-    let due = if inserts {
-        size + length
-    } else {
-        size - length
-    };
-    if file.metadata()?.len() != due {
-        file.set_len(due)?;
-    }
-    Ok(())
+    // The kernel asks for the size only now, and appends to the end that it knows.
+    file.metadata().map(drop)
 }
 
 #[allow(unsafe_code)]

@@ -186,6 +186,7 @@ pub fn mount(
         latencies,
         panicked: Arc::clone(&panicked),
         ledger: ledger.clone(),
+        lost: Arc::default(),
     };
     resume::keep_room(&door).map_err(MountError::Thread)?;
     let adapter = Adapter::new(door, live, options, sender.clone()).map_err(MountError::Thread)?;

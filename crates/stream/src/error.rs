@@ -160,6 +160,8 @@ pub enum ReceiveError {
     )]
     Reserved,
     /// What the target cannot do at all.
-    #[error("more links, or directories without write permission, than a receiver keeps in memory")]
+    #[error(
+        "more links, or changes between two marks of the stream, than a receiver keeps in memory"
+    )]
     TooMuch,
 }

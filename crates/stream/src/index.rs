@@ -5,9 +5,13 @@
 //! File `index-N`: for the inodes from 256 N on (N in hexadecimal), each inode (u64), kind (u8), whether it could not be made here (u8), number of
 //! names (u32), each of them directory (u64), length (u8), name; CRC-32C of all before it (u32). File `journal`: each file name behind its
 //! length (u8), content behind its length (u32); CRC-32C.
+//!
+//! In memory are at most [`CACHED_MAX`] files as they were saved, some 100 MiB where all numbers are in use and names are short; those that
+//! changed, of which a stream that is marked as it should be changes [`DIRTY_MAX`](crate::receive) and a few, and no stream more than
+//! [`CHANGED_MAX`]; and of one inode at most [`NAMES_MAX`] names.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use persimmon_format::checksum::crc_of_more;
 
@@ -19,6 +23,8 @@ use crate::wire::Kind;
 const SHARD_BITS: u32 = 8;
 /// Shards in memory before those that did not change are let go.
 const CACHED_MAX: usize = 4096;
+/// Shards that change between two marks.
+const CHANGED_MAX: usize = 1 << 14;
 /// Names of one inode.
 const NAMES_MAX: usize = 1 << 20;
 /// Bytes of a file of the receiver's own at most.
@@ -31,7 +37,31 @@ pub(crate) struct Known {
     /// The system refused to make it.
     pub(crate) is_absent: bool,
     /// Directories that it is in, and its names there. None: it is put aside.
-    pub(crate) names: Vec<(u64, Vec<u8>)>,
+    pub(crate) names: BTreeSet<(u64, Vec<u8>)>,
+}
+
+impl Known {
+    /// Without most of its names, of which there may be many.
+    pub(crate) fn brief(&self) -> Brief {
+        Brief {
+            kind: self.kind,
+            is_absent: self.is_absent,
+            name: self.names.first().cloned(),
+            names: self.names.len(),
+        }
+    }
+}
+
+/// What is known of an inode, in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Brief {
+    pub(crate) kind: Kind,
+    /// The system refused to make it.
+    pub(crate) is_absent: bool,
+    /// One of its names, and the directory that has it; none where it is put aside.
+    pub(crate) name: Option<(u64, Vec<u8>)>,
+    /// How many there are.
+    pub(crate) names: usize,
 }
 
 #[derive(Default)]
@@ -76,21 +106,23 @@ impl Index {
         Ok(self.shard(ino, load)?.known.get(&ino))
     }
 
-    /// Changes what is known of an inode; `None` forgets it.
-    pub(crate) fn set(
+    /// Changes what is known of an inode. `None`: nothing is.
+    pub(crate) fn change(
         &mut self,
         ino: u64,
-        known: Option<Known>,
         load: Load<'_>,
+        change: impl FnOnce(Option<Known>) -> Option<Known>,
     ) -> Result<(), ReceiveError> {
         let shard = self.shard(ino, load)?;
         let was_dirty = std::mem::replace(&mut shard.is_dirty, true);
-        match known {
-            Some(known) if known.names.len() > NAMES_MAX => return Err(ReceiveError::TooMuch),
-            Some(known) => shard.known.insert(ino, known),
-            None => shard.known.remove(&ino),
-        };
+        let known = change(shard.known.remove(&ino));
+        let has_too_many = |known: &Known| known.names.len() > NAMES_MAX;
+        let is_too_much = known.as_ref().is_some_and(has_too_many);
+        shard.known.extend(known.map(|known| (ino, known)));
         self.dirty += usize::from(!was_dirty);
+        if is_too_much || self.dirty > CHANGED_MAX {
+            return Err(ReceiveError::TooMuch);
+        }
         Ok(())
     }
 
@@ -139,9 +171,9 @@ fn decode(body: &[u8]) -> Result<Shard, DecodeError> {
     let mut known = BTreeMap::new();
     while !r.is_empty() {
         let (ino, kind, is_absent, count) = (r.u64()?, Kind::read(&mut r)?, r.flag()?, r.u32()?);
-        let mut names = Vec::new();
+        let mut names = BTreeSet::new();
         for _ in 0..count {
-            names.push((r.u64()?, r.short()?.to_vec()));
+            names.insert((r.u64()?, r.short()?.to_vec()));
         }
         let one = Known {
             kind,
@@ -198,8 +230,19 @@ mod tests {
         Known {
             kind: Kind::Regular,
             is_absent: false,
-            names: vec![(dir, b"name".to_vec()), (1, vec![0xff; 255])],
+            names: BTreeSet::from([(dir, b"name".to_vec()), (1, vec![0xff; 255])]),
         }
+    }
+
+    fn known_without_names() -> Known {
+        Known {
+            names: BTreeSet::new(),
+            ..known(1)
+        }
+    }
+
+    fn nothing(_: &str) -> Result<Option<Vec<u8>>, ReceiveError> {
+        Ok(None)
     }
 
     #[test]
@@ -207,9 +250,10 @@ mod tests {
         let mut files: HashMap<String, Vec<u8>> = HashMap::new();
         let mut index = Index::default();
         for ino in [3, 255, 256, 70_000] {
-            index.set(ino, Some(known(ino)), &mut |_| Ok(None)).unwrap();
+            let set = |_| Some(known(ino));
+            index.change(ino, &mut nothing, set).unwrap();
         }
-        index.set(3, None, &mut |_| Ok(None)).unwrap();
+        index.change(3, &mut nothing, |_| None).unwrap();
         assert_eq!(index.dirty(), 3);
         let journal = encode_journal(&index.changed());
         for (name, content) in decode_journal(&journal).unwrap() {
@@ -226,10 +270,55 @@ mod tests {
         assert_eq!(index.get(257, &mut load).unwrap(), None);
     }
 
+    /// All names of an inode were copied, and looked through, for each that came or went: a file with many links took hours.
+    #[test]
+    fn many_links_of_a_file_take_no_time_each() {
+        const COUNT: u64 = 200_000;
+        let begun = std::time::Instant::now();
+        let mut index = Index::default();
+        let name = |number: u64| (number, b"name".to_vec());
+        for number in 0..COUNT {
+            let known = index.get(5, &mut nothing).unwrap().map(Known::brief);
+            assert_eq!(known.map_or(0, |known| known.names), number as usize);
+            let add = |known: Option<Known>| {
+                let mut known = known.unwrap_or_else(known_without_names);
+                known.names.insert(name(number));
+                Some(known)
+            };
+            index.change(5, &mut nothing, add).unwrap();
+        }
+        for number in (0..COUNT).rev() {
+            let known = index.get(5, &mut nothing).unwrap().unwrap();
+            assert!(known.names.contains(&name(number)));
+            let remove = |known: Option<Known>| {
+                let mut known = known.unwrap();
+                known.names.remove(&name(number));
+                Some(known)
+            };
+            index.change(5, &mut nothing, remove).unwrap();
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+    }
+
+    /// A stream without marks changes more and more that cannot be let go.
+    #[test]
+    fn what_changes_between_marks_is_bounded() {
+        let mut index = Index::default();
+        let mut change = |number: u64| {
+            let ino = number << SHARD_BITS;
+            index.change(ino, &mut nothing, |_| Some(known(1)))
+        };
+        for number in 0..CHANGED_MAX as u64 {
+            change(number).unwrap();
+        }
+        let refused = change(CHANGED_MAX as u64);
+        assert!(matches!(refused, Err(ReceiveError::TooMuch)));
+    }
+
     #[test]
     fn damage_is_seen() {
         let mut index = Index::default();
-        index.set(5, Some(known(1)), &mut |_| Ok(None)).unwrap();
+        index.change(5, &mut nothing, |_| Some(known(1))).unwrap();
         let journal = encode_journal(&index.changed());
         let (_, shard) = decode_journal(&journal).unwrap().remove(0);
         for at in 0..journal.len() {

@@ -1,6 +1,8 @@
 //! A directory of any filesystem as a target, by the calls of POSIX. Every name is opened in an open directory and without following a symbolic
 //! link, so whatever is renamed or linked there meanwhile, nothing outside is touched.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -35,6 +37,8 @@ pub struct Directory {
     file: File,
     root: OpenDirectory,
     is_privileged: bool,
+    /// Directories that got permissions because those were missing, by device and inode, and what they had before.
+    allowed: RefCell<HashMap<(u64, u64), u32>>,
 }
 
 /// An open directory.
@@ -91,11 +95,12 @@ impl Directory {
             file: fd.into(),
             root: OpenDirectory::new(root),
             is_privileged: rustix::process::geteuid().is_root(),
+            allowed: RefCell::default(),
         })
     }
 
-    /// Does something in a directory; its owner gets the permission for that, if that is all that is missing. Those it is to have come at the
-    /// end.
+    /// Does something in a directory; its owner gets the permission for that, if that is all that is missing. The receiver gives it its own
+    /// back at the end.
     fn within<R>(
         &self,
         at: &OpenDirectory,
@@ -103,7 +108,7 @@ impl Directory {
     ) -> io::Result<R> {
         match f(at.fd.as_fd()) {
             Err(Errno::ACCESS) if !self.is_privileged => {
-                allow(at.fd.as_fd(), Mode::RWXU)?;
+                self.allow(at.fd.as_fd(), Mode::RWXU)?;
                 Ok(f(at.fd.as_fd())?)
             }
             done => Ok(done?),
@@ -132,16 +137,24 @@ impl Directory {
         }
         Ok(())
     }
-}
 
-/// Gives the owner of a file permissions.
-fn allow(fd: BorrowedFd<'_>, more: Mode) -> io::Result<()> {
-    let stat = rustix::fs::fstat(fd)?;
-    if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
-        return Err(Errno::ACCESS.into());
+    /// Gives the owner of a file permissions.
+    fn allow(&self, fd: BorrowedFd<'_>, more: Mode) -> io::Result<()> {
+        let stat = rustix::fs::fstat(fd)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::Symlink {
+            return Err(Errno::ACCESS.into());
+        }
+        let before = Mode::from_raw_mode(stat.st_mode & 0o7777);
+        rustix::fs::chmod(path_of(fd), before | more)?;
+        // A file gets its own with its times, for its content changes.
+        if kind == FileType::Directory && !before.contains(more) {
+            let mut allowed = self.allowed.borrow_mut();
+            let first = allowed.entry((stat.st_dev, stat.st_ino));
+            first.or_insert(before.as_raw_mode());
+        }
+        Ok(())
     }
-    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777) | more;
-    Ok(rustix::fs::chmod(path_of(fd), mode)?)
 }
 
 impl Target for Directory {
@@ -154,6 +167,16 @@ impl Target for Directory {
 
     fn is_privileged(&self) -> bool {
         self.is_privileged
+    }
+
+    fn own_mode(&mut self, at: &OpenDirectory, name: &[u8]) -> Option<u32> {
+        if self.allowed.borrow().is_empty() {
+            return None;
+        }
+        let fd = self.named(at, name).ok()?;
+        let stat = rustix::fs::fstat(&fd).ok()?;
+        let mut allowed = self.allowed.borrow_mut();
+        allowed.remove(&(stat.st_dev, stat.st_ino))
     }
 
     fn open_dir(&mut self, at: &OpenDirectory, name: &[u8]) -> io::Result<OpenDirectory> {
@@ -242,12 +265,12 @@ impl Target for Directory {
         match rename() {
             Err(error) if error.kind() == ErrorKind::PermissionDenied && !self.is_privileged => {
                 // The other directory, or the one that is moved, whose `..` changes.
-                allow(to.0.fd.as_fd(), Mode::RWXU)?;
+                self.allow(to.0.fd.as_fd(), Mode::RWXU)?;
                 if let Ok(moved) = self.named(from.0, from.1)
                     && let Ok(stat) = rustix::fs::fstat(&moved)
                     && FileType::from_raw_mode(stat.st_mode) == FileType::Directory
                 {
-                    allow(moved.as_fd(), Mode::RWXU)?;
+                    self.allow(moved.as_fd(), Mode::RWXU)?;
                 }
                 rename()
             }
@@ -273,7 +296,7 @@ impl Target for Directory {
         let opened = match open(at.fd.as_fd()) {
             Err(Errno::ACCESS) if !self.is_privileged => {
                 let named = self.named(at, name)?;
-                allow(named.as_fd(), Mode::RUSR | Mode::WUSR)?;
+                self.allow(named.as_fd(), Mode::RUSR | Mode::WUSR)?;
                 open(at.fd.as_fd())?
             }
             opened => opened?,
@@ -356,7 +379,10 @@ impl Target for Directory {
             return Err(Errno::LOOP.into());
         }
         let mode = Mode::from_raw_mode(mode);
-        Ok(rustix::fs::chmod(path_of(fd.as_fd()), mode)?)
+        rustix::fs::chmod(path_of(fd.as_fd()), mode)?;
+        let mut allowed = self.allowed.borrow_mut();
+        allowed.remove(&(stat.st_dev, stat.st_ino));
+        Ok(())
     }
 
     fn set_times(

@@ -2,7 +2,7 @@
 //! last position that is, in their order. Each stage does things that leave a mark of their own (a name is gone, a directory is put aside under
 //! its number), and between stages everything is made durable, so a record that was carried out before is seen to have been.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
 
 use persimmon_format::{BLOCK_SIZE, shown};
@@ -10,7 +10,7 @@ use persimmon_format::{BLOCK_SIZE, shown};
 use crate::STATE_DIRECTORY;
 use crate::error::ReceiveError;
 use crate::frames::FrameReader;
-use crate::index::{Index, Known, encode_journal};
+use crate::index::{Brief, Index, Known, encode_journal};
 use crate::own::{ASIDE, JOURNAL, JOURNAL_NEW, Own, check_fits, is, of_target};
 use crate::record::Record;
 use crate::state::{LATE_MAX, State};
@@ -113,6 +113,9 @@ pub fn receive<T: Target>(
         target,
         own,
         top,
+        saved: state.clone(),
+        noted: Vec::new(),
+        is_saving: false,
         state,
         index: Index::default(),
         directories: HashMap::new(),
@@ -127,7 +130,11 @@ pub fn receive<T: Target>(
     if !was_begun {
         receiver.save()?;
     }
-    receiver.run(frames)
+    let received = receiver.run(frames);
+    if received.is_err() {
+        receiver.keep_own_modes();
+    }
+    received
 }
 
 struct Receiver<'t, T: Target> {
@@ -135,6 +142,12 @@ struct Receiver<'t, T: Target> {
     own: Own<T>,
     top: T::Dir,
     state: State,
+    /// The state that was saved last.
+    saved: State,
+    /// Directories that were given permissions since, and what they had before.
+    noted: Vec<(u64, u32)>,
+    /// It is not known which state is on the disk.
+    is_saving: bool,
     index: Index,
     directories: HashMap<u64, T::Dir>,
     /// The file that is written.
@@ -150,7 +163,7 @@ struct Receiver<'t, T: Target> {
 }
 
 impl<T: Target> Receiver<'_, T> {
-    fn run<R: Read>(mut self, mut frames: FrameReader<R>) -> Result<Received> {
+    fn run<R: Read>(&mut self, mut frames: FrameReader<R>) -> Result<Received> {
         loop {
             self.sequence = frames.position(Cursor::default()).sequence;
             let record = frames.read()?.ok_or(ReceiveError::Cut)?;
@@ -165,7 +178,7 @@ impl<T: Target> Receiver<'_, T> {
                     self.end(frames.position(Cursor::default()))?;
                     let position = self.state.position;
                     return Ok(Received {
-                        origin: self.state.origin,
+                        origin: self.state.origin.clone(),
                         // The end record does not count itself.
                         records: position.sequence.saturating_sub(1),
                         content_bytes: position.content_bytes,
@@ -196,12 +209,25 @@ impl<T: Target> Receiver<'_, T> {
 
     /// Makes all durable, and then what is remembered of it.
     fn save(&mut self) -> Result<()> {
-        let failed = || of_target("saving the state in", STATE_DIRECTORY);
         self.file = None;
+        self.note_own_modes();
         self.target.sync().map_err(of_target("syncing", b"."))?;
         let mut files = self.index.changed();
         files.push(("state".into(), self.state.encode()));
-        let journal = encode_journal(&files);
+        self.is_saving = true;
+        self.save_files(&files)?;
+        self.is_saving = false;
+        self.saved.clone_from(&self.state);
+        self.noted.clear();
+        self.index.saved();
+        (self.records, self.bytes) = (0, 0);
+        Ok(())
+    }
+
+    /// All of these files change, or none.
+    fn save_files(&mut self, files: &[(String, Vec<u8>)]) -> Result<()> {
+        let failed = || of_target("saving the state in", STATE_DIRECTORY);
+        let journal = encode_journal(files);
         let (target, dir) = (&mut *self.target, &self.own.dir);
         target
             .write_whole(dir, JOURNAL_NEW, &journal)
@@ -213,13 +239,28 @@ impl<T: Target> Receiver<'_, T> {
             .map_err(failed())?;
         target.sync().map_err(failed())?;
         // Until the next journal all of this is in the one that is there.
-        for (name, content) in &files {
+        for (name, content) in files {
             let written = target.write_whole(dir, name.as_bytes(), content);
             written.map_err(failed())?;
         }
-        self.index.saved();
-        (self.records, self.bytes) = (0, 0);
         Ok(())
+    }
+
+    /// The stream ends early: who goes on with it finds directories that were given permissions, and has to know which they had.
+    fn keep_own_modes(&mut self) {
+        self.note_own_modes();
+        if self.noted.is_empty() || self.is_saving {
+            return;
+        }
+        let mut state = self.saved.clone();
+        for (ino, mode) in std::mem::take(&mut self.noted) {
+            let is_known = state.late.iter().any(|(known, _)| *known == ino);
+            if !is_known && state.late.len() < LATE_MAX {
+                state.late.push((ino, mode));
+            }
+        }
+        // Why the stream ended is what is told.
+        let _ = self.save_files(&[("state".into(), state.encode())]);
     }
 
     fn end(&mut self, position: Position) -> Result<()> {
@@ -227,6 +268,18 @@ impl<T: Target> Receiver<'_, T> {
         if !left.map_err(of_target("listing", ASIDE))?.is_empty() {
             return Err(self.inconsistent("something was left without a name"));
         }
+        self.note_own_modes();
+        // Again where something above had to be opened on the way.
+        while !self.state.late.is_empty() {
+            self.set_late_modes()?;
+            self.note_own_modes();
+        }
+        self.state.position = position;
+        self.state.is_complete = true;
+        self.save()
+    }
+
+    fn set_late_modes(&mut self) -> Result<()> {
         let mut late: Vec<(usize, u64, u32)> = Vec::new();
         for (ino, mode) in std::mem::take(&mut self.state.late) {
             late.push((
@@ -242,9 +295,39 @@ impl<T: Target> Receiver<'_, T> {
             let set = self.target.set_mode(&dir, &name, mode);
             self.soften(ino, "permissions", set)?;
         }
-        self.state.position = position;
-        self.state.is_complete = true;
-        self.save()
+        Ok(())
+    }
+
+    /// Remembers what directories that are open get back at the end, of those that had to be given permissions.
+    fn note_own_modes(&mut self) {
+        if self.target.is_privileged() {
+            return;
+        }
+        let top = (ROOT, self.top.clone());
+        let open = self.directories.iter();
+        let open = open.map(|(ino, dir)| (*ino, dir.clone()));
+        for (ino, dir) in open.chain([top]).collect::<Vec<_>>() {
+            self.note_own_mode(ino, &dir, b"");
+        }
+    }
+
+    /// The same of one, at its place.
+    fn note_own_mode(&mut self, ino: u64, dir: &T::Dir, name: &[u8]) {
+        let Some(mode) = self.target.own_mode(dir, name) else {
+            return;
+        };
+        if self.state.late.iter().any(|(known, _)| *known == ino) {
+            return;
+        }
+        if self.state.late.len() < LATE_MAX {
+            self.state.late.push((ino, mode));
+            self.noted.push((ino, mode));
+        } else {
+            let path = self.path(ino);
+            let what =
+                format!("its permissions, {mode:o}, were widened and have to be set by hand");
+            self.warn(&path, what);
+        }
     }
 
     fn inconsistent(&self, what: &'static str) -> ReceiveError {
@@ -260,15 +343,19 @@ impl<T: Target> Receiver<'_, T> {
             .get(ino, &mut |name| own.load(target, name.as_bytes()))
     }
 
-    fn set_known(&mut self, ino: u64, known: Option<Known>) -> Result<()> {
+    fn change_known(
+        &mut self,
+        ino: u64,
+        change: impl FnOnce(Option<Known>) -> Option<Known>,
+    ) -> Result<()> {
         let (target, own) = (&mut *self.target, &self.own);
         let load = &mut |name: &str| own.load(target, name.as_bytes());
-        self.index.set(ino, known, load)
+        self.index.change(ino, load, change)
     }
 
     /// What must be known of an inode.
-    fn need(&mut self, ino: u64) -> Result<Known> {
-        let known = self.known(ino)?.cloned();
+    fn need(&mut self, ino: u64) -> Result<Brief> {
+        let known = self.known(ino)?.map(Known::brief);
         known.ok_or_else(|| self.inconsistent("an inode that was never sent"))
     }
 
@@ -345,7 +432,7 @@ impl<T: Target> Receiver<'_, T> {
             if down.len() >= DEPTH_MAX {
                 return Err(self.inconsistent("a directory in itself"));
             }
-            match known.names.into_iter().next() {
+            match known.name {
                 Some((above, name)) => {
                     down.push((at, name));
                     at = above;
@@ -371,6 +458,7 @@ impl<T: Target> Receiver<'_, T> {
 
     fn keep(&mut self, ino: u64, dir: T::Dir) {
         if self.directories.len() >= DIRECTORIES_MAX {
+            self.note_own_modes();
             self.directories.clear();
         }
         self.directories.insert(ino, dir);
@@ -382,7 +470,7 @@ impl<T: Target> Receiver<'_, T> {
             return Ok((self.top.clone(), Vec::new()));
         }
         let known = self.need(ino)?;
-        match known.names.into_iter().next() {
+        match known.name {
             Some((dir, name)) => Ok((self.open_dir(dir)?, name)),
             None => Ok((self.own.aside.clone(), ino.to_string().into_bytes())),
         }
@@ -497,16 +585,13 @@ impl<T: Target> Receiver<'_, T> {
     }
 
     fn remove(&mut self, dir: u64, ino: u64, is_gone: bool, name: &[u8]) -> Result<()> {
-        let mut known = self.need(ino)?;
-        let place = known
-            .names
-            .iter()
-            .position(|(at, known)| *at == dir && known == name);
-        let Some(place) = place else {
+        let known = self.need(ino)?;
+        let place = (dir, name.to_vec());
+        let has_name = |known: &Known| known.names.contains(&place);
+        if !self.known(ino)?.is_some_and(has_name) {
             return Err(self.inconsistent("a name that was never sent"));
-        };
-        known.names.remove(place);
-        let is_last = known.names.is_empty();
+        }
+        let is_last = known.names == 1;
         let is_put_aside = known.kind == Kind::Directory || is_last && !is_gone;
         if !known.is_absent {
             let removed = self.take_name(dir, ino, is_put_aside, name);
@@ -517,14 +602,21 @@ impl<T: Target> Receiver<'_, T> {
             }
         }
         let is_over = is_last && is_gone && known.kind != Kind::Directory;
-        self.set_known(ino, (!is_over).then_some(known))
+        self.change_known(ino, |known| {
+            let mut known = known.filter(|_| !is_over)?;
+            known.names.remove(&place);
+            Some(known)
+        })
     }
 
     fn take_name(&mut self, dir: u64, ino: u64, is_put_aside: bool, name: &[u8]) -> Result<()> {
         let at = self.open_dir(dir)?;
         let done = if is_put_aside {
             let aside = ino.to_string().into_bytes();
-            self.target.rename((&at, name), (&self.own.aside, &aside))
+            let renamed = self.target.rename((&at, name), (&self.own.aside, &aside));
+            let dir = self.own.aside.clone();
+            self.note_own_mode(ino, &dir, &aside);
+            renamed
         } else {
             self.target.unlink(&at, name)
         };
@@ -536,17 +628,20 @@ impl<T: Target> Receiver<'_, T> {
 
     fn remove_directory(&mut self, ino: u64) -> Result<()> {
         let known = self.need(ino)?;
-        if known.kind != Kind::Directory || !known.names.is_empty() {
+        if known.kind != Kind::Directory || known.name.is_some() {
             return Err(self.inconsistent("a directory that still has a name"));
         }
         self.directories.remove(&ino);
         let name = ino.to_string().into_bytes();
+        // Another directory may get its number on the filesystem.
+        let _ = self.target.own_mode(&self.own.aside, &name);
+        self.state.late.retain(|(known, _)| *known != ino);
         match self.target.remove_dir(&self.own.aside, &name) {
             Err(error) if self.is_repeating && is(&error, libc::ENOENT) => {}
             Err(error) => return Err(self.failed("removing", &name, error)),
             Ok(()) => {}
         }
-        self.set_known(ino, None)
+        self.change_known(ino, |_| None)
     }
 
     fn make_directory(&mut self, ino: u64) -> Result<()> {
@@ -563,47 +658,43 @@ impl<T: Target> Receiver<'_, T> {
         let known = Known {
             kind: Kind::Directory,
             is_absent: false,
-            names: Vec::new(),
+            names: BTreeSet::new(),
         };
-        self.set_known(ino, Some(known))
+        self.change_known(ino, |_| Some(known))
     }
 
     fn name(&mut self, dir: u64, ino: u64, kind: Kind, node: Node<'_>, name: &[u8]) -> Result<()> {
         if dir == ROOT && name == STATE_DIRECTORY {
             return Err(ReceiveError::Reserved);
         }
-        let before = self.known(ino)?.cloned();
+        let before = self.known(ino)?.map(Known::brief);
         let is_directory = kind == Kind::Directory;
         let fits = match &before {
             None => !is_directory && ino != ROOT,
-            Some(known) => known.kind == kind && (!is_directory || known.names.is_empty()),
+            Some(known) => known.kind == kind && (!is_directory || known.name.is_none()),
         };
         if !fits {
             return Err(self.inconsistent("a name for what is something else"));
         }
-        let mut known = before.clone().unwrap_or(Known {
-            kind,
-            is_absent: false,
-            names: Vec::new(),
-        });
+        let mut is_absent = before.as_ref().is_some_and(|known| known.is_absent);
         let at = match self.open_dir(dir) {
             // A directory above was put in its place before a crash, so this one was before.
             Err(ReceiveError::Changed { .. }) if self.is_repeating && is_directory => None,
             at => Some(at?),
         };
         let done = match (&before, &at) {
-            _ if known.is_absent => Ok(()),
+            _ if is_absent => Ok(()),
             (_, None) => self.check_placed(ino),
             (None, Some(at)) => match self.target.make(at, name, node) {
                 Err(error) if is_refusal(&error) && matches!(node, Node::Special(..)) => {
-                    known.is_absent = true;
+                    is_absent = true;
                     let path = self.path_of_name(dir, name);
                     self.warn(&path, format!("it cannot be made: {error}"));
                     Ok(())
                 }
                 made => made,
             },
-            (Some(before), Some(at)) => match before.names.first().cloned() {
+            (Some(before), Some(at)) => match before.name.clone() {
                 None => {
                     let aside = ino.to_string().into_bytes();
                     let aside = (&self.own.aside, aside.as_slice());
@@ -620,6 +711,13 @@ impl<T: Target> Receiver<'_, T> {
                 }
             },
         };
+        if let Some(at) = &at {
+            // Others may have been opened since it was.
+            self.note_own_mode(dir, at, b"");
+            if is_directory {
+                self.note_own_mode(ino, at, name);
+            }
+        }
         match done {
             Err(error) if self.is_repeating && is(&error, libc::EEXIST) => {
                 // Made, linked or placed before a crash.
@@ -635,8 +733,15 @@ impl<T: Target> Receiver<'_, T> {
             }
             Ok(()) => {}
         }
-        known.names.push((dir, name.to_vec()));
-        self.set_known(ino, Some(known))
+        self.change_known(ino, |known| {
+            let mut known = known.unwrap_or_else(|| Known {
+                kind,
+                is_absent,
+                names: BTreeSet::new(),
+            });
+            known.names.insert((dir, name.to_vec()));
+            Some(known)
+        })
     }
 
     /// Whether a directory is not put aside any more.

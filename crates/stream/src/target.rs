@@ -30,6 +30,11 @@ pub trait Target {
     /// Whether what the owner of a file may not do is done all the same.
     fn is_privileged(&self) -> bool;
 
+    /// The permissions of a directory that its owner could not work in, before it got more for that: told once. [`Target::set_mode`] forgets them.
+    fn own_mode(&mut self, _at: &Self::Dir, _name: &[u8]) -> Option<u32> {
+        None
+    }
+
     /// A directory in one.
     fn open_dir(&mut self, at: &Self::Dir, name: &[u8]) -> io::Result<Self::Dir>;
 

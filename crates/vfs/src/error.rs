@@ -197,14 +197,10 @@ impl Error {
     #[must_use]
     pub fn is_failure(&self) -> bool {
         match self {
-            Error::Storage(error) => !matches!(
-                **error,
-                Engine::DataDamaged { .. }
-                    | Engine::DataLost { .. }
-                    | Engine::ItemDamaged { .. }
-                    // Nothing is lost, and the next checkpoint tries again.
-                    | Engine::ResetsFail { .. }
-            ),
+            // Of resets that fail nothing is lost, and the next checkpoint tries again.
+            Error::Storage(error) => {
+                !self.is_damage() && !matches!(**error, Engine::ResetsFail { .. })
+            }
             _ => false,
         }
     }

@@ -5,7 +5,9 @@
 
 use persimmon_sync::atomic::Ordering;
 
-use persimmon_engine::{CloneRange, CloneWhen, Cloned, Layout, Promised, Seek, Shift, Syncs};
+use persimmon_engine::{
+    CloneRange, CloneWhen, Cloned, Error as Engine, Layout, Promised, Seek, Shift, Syncs,
+};
 use persimmon_format::BLOCK_SIZE;
 
 use crate::handles::Open;
@@ -31,6 +33,27 @@ fn end_of(offset: u64, len: u64) -> Result<u64> {
         .checked_add(len)
         .filter(|end| *end <= FILE_SIZE_MAX)
         .ok_or(Error::FileTooLarge)
+}
+
+/// Before a range of a file of this size is taken out or put in.
+fn check_shift(size: u64, (offset, len): (u64, u64), what: Allocate) -> Result<()> {
+    let block = BLOCK_SIZE as u64;
+    let is_whole = offset.is_multiple_of(block) && len.is_multiple_of(block);
+    match what {
+        Allocate::Collapse | Allocate::Insert if !is_whole => {
+            Err(Error::Invalid("a range that is not of whole blocks"))
+        }
+        Allocate::Collapse if offset + len >= size => Err(Engine::NotBeforeEnd.into()),
+        Allocate::Insert if offset >= size => Err(Engine::NotBeforeEnd.into()),
+        Allocate::Insert => end_of(size, len).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Who copies, and whether that took setuid, setgid or capabilities from the target.
+struct Copying {
+    author: Author,
+    privileges_went: bool,
 }
 
 fn is_direct(open: Option<&Open>) -> bool {
@@ -154,7 +177,6 @@ impl Vfs {
         if !append {
             end_of(offset, data.len() as u64)?;
         }
-        let privileges_went = self.clear_privileges(ino, node, flags.author)?;
         let _admitted;
         let mut data = data;
         if promised.is_none() {
@@ -163,10 +185,13 @@ impl Vfs {
             } else {
                 offset
             };
+            end_of(at, data.len() as u64)?;
             let admission = self.admit(ino, open.as_deref(), (at, data.len() as u64))?;
             data = data.get(..admission.len as usize).unwrap_or(data);
             _admitted = admission.admitted;
         }
+        // What is refused takes nothing. Where the volume turns out to be full it does, as on Linux: content never changes before.
+        let privileges_went = self.clear_privileges(ino, node, flags.author)?;
         let now = flags.time.unwrap_or_else(|| self.now());
         let hint = self.hint(ino, open.as_deref());
         let volume = &self.volume;
@@ -300,28 +325,36 @@ impl Vfs {
         len: u64,
         what: Allocate,
     ) -> Result<()> {
+        self.fallocate_by(Author::Privileged, (ino, handle), (offset, len), what)
+            .map(drop)
+    }
+
+    /// [`Vfs::fallocate`] by somebody who may have to take setuid and setgid from the file. True if it took something.
+    pub fn fallocate_by(
+        &self,
+        author: Author,
+        (ino, handle): (Ino, Handle),
+        (offset, len): (u64, u64),
+        what: Allocate,
+    ) -> Result<bool> {
         self.changeable(ino)?;
         let open = self.opened_to_write(ino, handle)?;
         if len == 0 {
             return Err(Error::Invalid("length 0"));
         }
         end_of(offset, len)?;
-        check_allocate(&self.inode(ino)?, what)?;
+        let inode = self.inode(ino)?;
+        check_allocate(&inode, what)?;
         let _pin = self.pin_unopened(ino, open.as_ref())?;
         let node = open.as_ref().map(|o| &*o.node);
-        if matches!(what, Allocate::Collapse | Allocate::Insert) {
-            let block = BLOCK_SIZE as u64;
-            if !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
-                return Err(Error::Invalid("a range that is not of whole blocks"));
-            }
-        }
-        self.clear_privileges(ino, node, Author::Privileged)?;
+        check_shift(inode.size, (offset, len), what)?;
         let _admission = match what {
             Allocate::Reserve { .. } | Allocate::Zero { .. } => {
                 Some(self.admit_whole(ino, open.as_deref(), (offset, len))?)
             }
             Allocate::Punch | Allocate::Collapse | Allocate::Insert => None,
         };
+        let privileges_went = self.clear_privileges(ino, node, author)?;
         let now = self.now();
         let done = match what {
             Allocate::Reserve { keep_size } => {
@@ -339,7 +372,7 @@ impl Vfs {
         if open.is_some_and(|o| o.flags.sync || o.flags.data_sync) {
             self.watch(self.volume.sync_file(ino))?;
         }
-        Ok(())
+        Ok(privileges_went)
     }
 
     /// Blocks of the file move.
@@ -364,6 +397,7 @@ impl Vfs {
         (from, from_handle, from_offset): (Ino, Handle, u64),
         (to, to_handle, to_offset): (Ino, Handle, u64),
         len: u64,
+        copying: &mut Copying,
     ) -> Result<Cloned> {
         self.changeable(to)?;
         let source = self.readable(from, from_handle)?;
@@ -380,7 +414,6 @@ impl Vfs {
         let _source_pin = self.pin_unopened(from, source.as_ref())?;
         let _pin = self.pin_unopened(to, target.as_ref())?;
         let node = target.as_ref().map(|o| &*o.node);
-        self.clear_privileges(to, node, WriteFlags::default().author)?;
         let there = self.inode(from)?.size.saturating_sub(from_offset).min(len);
         let admission = self.admit(to, target.as_deref(), (to_offset, there))?;
         let len = match admission.len < there {
@@ -389,6 +422,9 @@ impl Vfs {
         };
         if len == 0 {
             return Err(Error::QuotaExceeded(None));
+        }
+        if there > 0 {
+            copying.privileges_went |= self.clear_privileges(to, node, copying.author)?;
         }
         let range = CloneRange {
             from,
@@ -477,6 +513,22 @@ impl Vfs {
         target: (Ino, Handle, u64),
         len: u64,
     ) -> Result<u64> {
+        let copied = self.copy_file_range_by(Author::Privileged, source, target, len);
+        copied.map(|(copied, _)| copied)
+    }
+
+    /// [`Vfs::copy_file_range`] by somebody who may have to take setuid and setgid from the target. Tells, too, whether it took something.
+    pub fn copy_file_range_by(
+        &self,
+        author: Author,
+        source: (Ino, Handle, u64),
+        target: (Ino, Handle, u64),
+        len: u64,
+    ) -> Result<(u64, bool)> {
+        let mut copying = Copying {
+            author,
+            privileges_went: false,
+        };
         let (from, from_handle, from_offset) = source;
         let (to, to_handle, to_offset) = target;
         end_of(from_offset, len.min(CLONE_MAX))?;
@@ -493,11 +545,12 @@ impl Vfs {
             }
             let source = (from, from_handle, from_offset + done);
             let target = (to, to_handle, to_offset + done);
-            let step = self.clone_range(source, target, len - done);
+            let step = self.clone_range(source, target, len - done, &mut copying);
             let step = step.and_then(|cloned| match cloned.bytes {
                 0 => {
                     let most = (len - done).min(COPY_MAX - copied);
-                    let bytes = self.copy_range(source, target, most.min(cloned.to_copy))?;
+                    let most = most.min(cloned.to_copy);
+                    let bytes = self.copy_range(source, target, most, &mut copying)?;
                     copied += bytes;
                     Ok(bytes)
                 }
@@ -511,7 +564,7 @@ impl Vfs {
                 Err(error) => return Err(error),
             }
         }
-        Ok(done)
+        Ok((done, copying.privileges_went))
     }
 
     /// Copies bytes of a range through memory. Tells how many.
@@ -520,6 +573,7 @@ impl Vfs {
         (from, from_handle, from_offset): (Ino, Handle, u64),
         (to, to_handle, to_offset): (Ino, Handle, u64),
         len: u64,
+        copying: &mut Copying,
     ) -> Result<u64> {
         let mut buffer = vec![0; len.min(COPY_BUFFER) as usize];
         let mut copied = 0;
@@ -532,10 +586,14 @@ impl Vfs {
             let Some(piece) = piece.get(..got).filter(|p| !p.is_empty()) else {
                 break;
             };
-            let flags = WriteFlags::default();
+            let flags = WriteFlags {
+                author: copying.author,
+                ..WriteFlags::default()
+            };
             let written = self.write(to, to_handle, to_offset + copied, piece, flags);
             match written {
                 Ok(written) => {
+                    copying.privileges_went |= written.privileges_went;
                     copied += written.len as u64;
                     if written.len < got {
                         break;

@@ -5,7 +5,7 @@ use persimmon_engine::Intent;
 use persimmon_format::inode::{Inode, TYPE_MASK};
 
 use crate::nodes::Node;
-use crate::{Handle, Ino, Result, Vfs, acl};
+use crate::{Ino, Result, Vfs, acl};
 
 const SET_UID: u32 = libc::S_ISUID;
 const SET_GID: u32 = libc::S_ISGID;
@@ -101,16 +101,7 @@ fn has_any(mode: u32) -> bool {
 }
 
 impl Vfs {
-    /// Clears setuid, setgid and file capabilities, as a change of content by `author` does. [`Vfs::write`] and the
-    /// truncating operations are told the author by their flags; a door calls this before [`Vfs::fallocate`] and
-    /// [`Vfs::copy_file_range`]. True if there was something to clear.
-    pub fn kill_privileges(&self, ino: Ino, handle: Handle, author: Author) -> Result<bool> {
-        self.changeable(ino)?;
-        let open = self.opened_to_write(ino, handle)?;
-        self.clear_privileges(ino, open.as_ref().map(|o| &*o.node), author)
-    }
-
-    /// Before content changes: file capabilities go, and what the author may not leave of setuid and setgid. An
+    /// Before content changes, and after all that may refuse it: file capabilities go, and what the author may not leave of setuid and setgid. An
     /// open file remembers that there is nothing to clear. True if there was.
     pub(crate) fn clear_privileges(
         &self,

@@ -215,7 +215,7 @@ fn a_mount_is_trimmed_and_ranges_move(bed: &TestBed) -> Result<()> {
     let mut due = noise(1, 60 << 20);
     std::fs::write(&path, &due)?;
     File::open(&path)?.sync_all()?;
-    let change = |arguments: &[&str]| -> Result<Output> {
+    let change = |volume: &Volume, arguments: &[&str]| -> Result<Output> {
         let mut command = volume.tool("fallocate");
         Ok(command.args(arguments).arg(&path).output()?)
     };
@@ -226,7 +226,7 @@ fn a_mount_is_trimmed_and_ranges_move(bed: &TestBed) -> Result<()> {
         (&["-c", "-l", "1G"][..], 1),
         (&["-i", "-o", "1G", "-l", "4K"][..], 1),
     ] {
-        let output = change(arguments)?;
+        let output = change(&volume, arguments)?;
         ensure!(
             output.status.code() == Some(code),
             "{arguments:?}: {output:?}"
@@ -235,6 +235,18 @@ fn a_mount_is_trimmed_and_ranges_move(bed: &TestBed) -> Result<()> {
     due.drain(4 << 10..(4 << 10) + (8 << 20));
     due.splice(12 << 10..12 << 10, vec![0; 1 << 20]);
     ensure!(std::fs::read(&path)? == due, "the file is another");
+    // The kernel went on with the old size.
+    volume.unmount()?;
+    volume.mount(&["writeback_cache"])?;
+    let output = change(&volume, &["-c", "-l", "4K"])?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(1) && told.contains("writeback_cache"),
+        "{output:?}"
+    );
+    ensure!(std::fs::read(&path)? == due, "the file is another");
+    volume.unmount()?;
+    volume.mount(&[])?;
 
     std::fs::remove_file(&path)?;
     let mut unprivileged = volume.tool("trim");

@@ -190,6 +190,9 @@ impl Adapter {
     /// Taking a range out of a file, or putting one in. Another thread does it: what the kernel holds back is written before, and what it has
     /// cached is forgotten after.
     fn change_range(&self, call: &Call<'_>, file: Handle, transport: &dyn Transport) -> Outcome {
+        if self.pages.writeback_cache() {
+            return Outcome::Now(Err(Errno(libc::EOPNOTSUPP)));
+        }
         let (offset, length, what) = match ranges::parse(call.data()) {
             Ok(parsed) => parsed,
             Err(error) => return Outcome::Now(Err(error)),
@@ -208,12 +211,13 @@ impl Adapter {
             );
             return Outcome::Now(Err(Errno(libc::EIO)));
         }
+        let under_way = self.freezer.goes_on_apart();
         self.renames.run_elsewhere(move || {
+            let _under_way = under_way;
             later.write_back(node.0);
             let changed = door.shift(node, || {
                 door.run("ioctl", |vfs| {
-                    vfs.kill_privileges(node, file, author)?;
-                    vfs.fallocate(node, file, offset, length, what)?;
+                    vfs.fallocate_by(author, (node, file), (offset, length), what)?;
                     if sync {
                         vfs.fsync(node, Handle::NONE)?;
                     }

@@ -1,6 +1,6 @@
 //! Open files: reading, writing, making durable.
 
-use persimmon_vfs::{Allocate, Author, Error, Handle, Ino, LockOwner, SeekTo, Vfs, WriteFlags};
+use persimmon_vfs::{Allocate, Error, Handle, Ino, LockOwner, SeekTo, Timestamp, WriteFlags};
 
 use super::names::opened;
 use super::{Adapter, author, author_by_uid, done, keeping, node, open_flags};
@@ -83,36 +83,60 @@ impl Adapter {
             // Where it is noted, for whoever does it again.
             time: self.door.ledger.as_ref().map(|_| now),
         };
-        let file = match write_flags & WRITE_CACHE {
-            0 => file,
-            _ => Handle::NONE,
-        };
-        let node = node(call);
         let data = call.data().get(..size as usize);
         let data = data.ok_or(protocol::MALFORMED)?;
-        let timer = &self.door.latencies.write;
         let kills = write_flags & WRITE_KILL_SUIDGID != 0;
-        let kills = kills.then_some(call.header.gid);
+        let is_from_cache = write_flags & WRITE_CACHE != 0;
+        let writing = Writing {
+            node: node(call),
+            file: if is_from_cache { Handle::NONE } else { file },
+            flags,
+            noted: (now, kills.then_some(call.header.gid)),
+        };
+        let done = match is_from_cache {
+            true => self.write_from_cache(&writing, offset, data, transport)?,
+            false => self.write_some(&writing, offset, data, transport)?,
+        };
+        call.answer(&protocol::length(done as u32))
+    }
+
+    /// Writes, and notes, as much as there is room for. Tells how many bytes.
+    fn write_some(
+        &self,
+        writing: &Writing,
+        offset: u64,
+        data: &[u8],
+        transport: &dyn Transport,
+    ) -> Result<usize, Errno> {
+        let (node, flags) = (writing.node, writing.flags);
+        let timer = &self.door.latencies.write;
+        let written = self.door.run("write", |vfs| {
+            timer.time(|| vfs.write(node, writing.file, offset, data, flags))
+        });
+        forget_attributes_if(node, transport, &written, |written| written.privileges_went);
+        let taken = data.get(..written?.len).unwrap_or(data);
+        self.note_written(node, offset, taken, writing.noted)?;
+        Ok(taken.len())
+    }
+
+    /// Writes all that a kernel sends of its cache. It takes a short answer for a whole one, so what does not fit has to be an error, which the
+    /// next fsync tells.
+    fn write_from_cache(
+        &self,
+        writing: &Writing,
+        offset: u64,
+        data: &[u8],
+        transport: &dyn Transport,
+    ) -> Result<usize, Errno> {
         let mut done = 0;
-        loop {
-            let rest = data.get(done..).unwrap_or_default();
+        while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(done as u64);
-            let written = self.door.run("write", |vfs| {
-                timer.time(|| vfs.write(node, file, at, rest, flags))
-            })?;
-            if written.privileges_went {
-                transport.forget_attributes(node.0);
-            }
-            let taken = rest.get(..written.len).unwrap_or(rest);
-            self.note_written(node, at, taken, (now, kills))?;
-            done += taken.len();
-            // Of its cache a kernel takes a short answer for a whole one: what does not fit has to be an error, which the next fsync tells.
-            let is_from_cache = write_flags & WRITE_CACHE != 0;
-            if !is_from_cache || done >= data.len() || taken.is_empty() {
-                break;
+            match self.write_some(writing, at, rest, transport)? {
+                0 => return Err(Errno(libc::ENOSPC)),
+                more => done += more,
             }
         }
-        call.answer(&protocol::length(done as u32))
+        Ok(done)
     }
 
     pub(super) fn flush(&self, call: &Call<'_>) -> Answer {
@@ -121,7 +145,8 @@ impl Adapter {
         fields.skip_u64()?;
         let owner = LockOwner(fields.u64()?);
         let node = node(call);
-        done(self.door.run("flush", |vfs| vfs.flush(node, file, owner)))
+        let flushed = self.door.run("flush", |vfs| vfs.flush(node, file, owner));
+        done(flushed.and_then(|()| self.door.check_lost(node, file)))
     }
 
     pub(super) fn release(&self, call: &Call<'_>) -> Answer {
@@ -131,23 +156,10 @@ impl Adapter {
         let released = self.door.run("release", |vfs| vfs.release(node, file));
         // A release that is sent again may have been done before.
         if released != Err(Errno(libc::EBADF)) {
+            self.door.lost.released(node, file);
             self.pages.released(node, linux);
         }
         done(released)
-    }
-
-    /// A kernel that asked for new times and size afterwards would go on showing the mode that it knows.
-    fn kill_privileges(
-        &self,
-        vfs: &Vfs,
-        (node, file): (Ino, Handle),
-        author: Author,
-        transport: &dyn Transport,
-    ) -> Result<(), Error> {
-        if vfs.kill_privileges(node, file, author)? {
-            transport.forget_attributes(node.0);
-        }
-        Ok(())
     }
 
     pub(super) fn fallocate(&self, call: &Call<'_>, transport: &dyn Transport) -> Answer {
@@ -155,11 +167,12 @@ impl Adapter {
         let file = Handle(fields.u64()?);
         let (offset, length, mode) = (fields.u64()?, fields.u64()?, fields.u32()?);
         let (node, header) = (node(call), call.header);
-        done(self.door.run("fallocate", |vfs| {
+        let allocated = self.door.run("fallocate", |vfs| {
             let what = Allocate::from_linux(mode.cast_signed())?;
-            self.kill_privileges(vfs, (node, file), author_by_uid(header), transport)?;
-            vfs.fallocate(node, file, offset, length, what)
-        }))
+            vfs.fallocate_by(author_by_uid(header), (node, file), (offset, length), what)
+        });
+        forget_attributes_if(node, transport, &allocated, |went| *went);
+        done(allocated.map(drop))
     }
 
     pub(super) fn lseek(&self, call: &mut Call<'_>) -> Answer {
@@ -191,10 +204,32 @@ impl Adapter {
         let length = fields.u64()?.min(COPY_BYTES_MAX);
         let header = call.header;
         let copied = self.door.run("copy_file_range", |vfs| {
-            self.kill_privileges(vfs, (to.0, to.1), author_by_uid(header), transport)?;
-            let copied = vfs.copy_file_range(from, to, length)?;
+            let copied = vfs.copy_file_range_by(author_by_uid(header), from, to, length)?;
             self.sync_node(to.0).map(|()| copied)
-        })?;
-        call.answer(&protocol::length(copied as u32))
+        });
+        forget_attributes_if(to.0, transport, &copied, |(_, went)| *went);
+        call.answer(&protocol::length(copied?.0 as u32))
+    }
+}
+
+/// What a write request writes to.
+struct Writing {
+    node: Ino,
+    file: Handle,
+    flags: WriteFlags,
+    /// When, and the group of a writer who takes setuid and setgid from the file.
+    noted: (Timestamp, Option<u32>),
+}
+
+/// After content was changed, or an attempt that may have taken something before it failed: a kernel that asked for new times and size would
+/// go on showing the mode that it knows.
+fn forget_attributes_if<T>(
+    node: Ino,
+    transport: &dyn Transport,
+    changed: &Result<T, Errno>,
+    privileges_went: impl FnOnce(&T) -> bool,
+) {
+    if changed.as_ref().map_or(true, privileges_went) {
+        transport.forget_attributes(node.0);
     }
 }

@@ -35,8 +35,7 @@ pub struct Freezer {
     pages: Arc<HeldBack>,
     /// Changes are put aside. Set before it is waited for those under way, which look at it after they have counted themselves.
     parks: AtomicBool,
-    /// Changes under way.
-    under_way: AtomicUsize,
+    under_way: Arc<Counts>,
     state: Mutex<State>,
     changed: Condvar,
     /// Who carries out what waited.
@@ -71,12 +70,38 @@ struct Parked {
     later: Box<dyn Later>,
 }
 
-/// A change under way, until dropped.
-pub struct UnderWay<'a>(&'a AtomicUsize);
+/// Changes under way.
+#[derive(Default)]
+struct Counts {
+    all: AtomicUsize,
+    /// Of those, carried out by threads of their own, which wait for pages that the kernel sends as other changes.
+    apart: AtomicUsize,
+}
 
-impl Drop for UnderWay<'_> {
+/// A change under way, until dropped.
+pub struct UnderWay {
+    counts: Arc<Counts>,
+    is_apart: bool,
+}
+
+impl UnderWay {
+    fn new(counts: &Arc<Counts>, is_apart: bool) -> UnderWay {
+        counts.all.fetch_add(1, Ordering::SeqCst);
+        counts
+            .apart
+            .fetch_add(usize::from(is_apart), Ordering::SeqCst);
+        UnderWay {
+            counts: Arc::clone(counts),
+            is_apart,
+        }
+    }
+}
+
+impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        let apart = usize::from(self.is_apart);
+        self.counts.apart.fetch_sub(apart, Ordering::SeqCst);
+        self.counts.all.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -86,7 +111,7 @@ impl Freezer {
             door,
             pages,
             parks: AtomicBool::new(false),
-            under_way: AtomicUsize::new(0),
+            under_way: Arc::default(),
             state: Mutex::default(),
             changed: Condvar::default(),
             server: OnceLock::new(),
@@ -103,14 +128,16 @@ impl Freezer {
         &self,
         call: &Call<'_>,
         transport: &dyn Transport,
-    ) -> Result<Option<UnderWay<'_>>, Outcome> {
+    ) -> Result<Option<UnderWay>, Outcome> {
         if !is_change(call) {
             return Ok(None);
         }
         loop {
-            self.under_way.fetch_add(1, Ordering::SeqCst);
-            let under_way = UnderWay(&self.under_way);
-            if !self.parks.load(Ordering::SeqCst) {
+            let under_way = UnderWay::new(&self.under_way, false);
+            let parks = self.parks.load(Ordering::SeqCst);
+            // Some wait for pages: the freeze waits for those, and they for what holds the pages, of which no more begin.
+            let is_awaited = self.under_way.apart.load(Ordering::SeqCst) > 0 && !may_be_apart(call);
+            if !parks || is_awaited {
                 return Ok(Some(under_way));
             }
             drop(under_way);
@@ -121,6 +148,12 @@ impl Freezer {
                 });
             }
         }
+    }
+
+    /// A change goes on being under way on a thread of its own, which has the kernel write pages. To be asked for before the request that it
+    /// came with is done.
+    pub fn goes_on_apart(&self) -> UnderWay {
+        UnderWay::new(&self.under_way, true)
     }
 
     /// Puts a change aside; false where changes are not put aside any more.
@@ -289,7 +322,7 @@ impl Freezer {
                 thread::sleep(LOOK);
             }
         };
-        rests(&|| self.under_way.load(Ordering::SeqCst) == 0)?;
+        rests(&|| self.under_way.all.load(Ordering::SeqCst) == 0)?;
         let vfs = &self.door.vfs;
         loop {
             self.door.run("freeze", |vfs| vfs.begin_freezing())?;
@@ -335,7 +368,15 @@ impl Parked {
     }
 }
 
-/// Whether a request changes something, or has it freed. Those that are carried out by threads of their own are none.
+/// Whether a request may be carried out by another thread, which has the kernel write pages.
+fn may_be_apart(call: &Call<'_>) -> bool {
+    matches!(
+        call.header.opcode,
+        opcode::RENAME | opcode::RENAME2 | opcode::MKDIR | opcode::IOCTL
+    )
+}
+
+/// Whether a request changes something, or has it freed. Commands to the daemon, and trimming, are none: nobody else waits for those.
 fn is_change(call: &Call<'_>) -> bool {
     match call.header.opcode {
         opcode::SETATTR

@@ -136,15 +136,17 @@ impl Shared {
             .collect();
         let before = self.door.position();
         let synced = self.door.run("fsync", |vfs| Ok(vfs.fsync_all(&opened)));
-        let of_files = match synced {
+        let mut of_files = match synced {
             Ok(each) => each
                 .into_iter()
                 .map(|result| self.door.run("fsync", |_| result))
                 .collect(),
             Err(error) => vec![Err(error); files.len()],
         };
-        for ((ino, _), _) in { opened.iter().zip(&of_files) }.filter(|(_, result)| result.is_ok()) {
+        let synced = opened.iter().zip(&mut of_files);
+        for ((ino, handle), result) in synced.filter(|(_, result)| result.is_ok()) {
             self.door.note_durable(*ino, before);
+            *result = self.door.tell_lost(*ino, *handle);
         }
         // With the files their history is durable, mostly.
         let sync = |asked: &Asked| {

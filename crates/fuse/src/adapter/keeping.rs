@@ -16,6 +16,8 @@ use crate::protocol::{Call, Errno, Header, opcode};
 
 /// What cannot be kept must not be answered as if it was.
 const NOT_KEPT: Errno = Errno(libc::EIO);
+/// Something that was answered is lost.
+const LOST: Errno = Errno(libc::EIO);
 
 impl Door {
     /// Where the ledger is. To be asked for before an operation that sets times or permissions.
@@ -54,6 +56,44 @@ impl Door {
         self.record_content(ino)?;
         shift()?;
         self.record_content(ino)
+    }
+
+    /// A file was opened to which something is lost that nobody has heard of.
+    fn note_lost(&self, ino: Ino, file: Handle) {
+        if self.lost.opened(ino, file) {
+            self.mark_lost(file, true);
+        }
+    }
+
+    /// After a sync of an open file: `EIO`, once, where something that was written to it is lost.
+    pub fn tell_lost(&self, ino: Ino, file: Handle) -> std::result::Result<(), Errno> {
+        if self.lost.tell(ino, file) {
+            self.mark_lost(file, false);
+            return Err(LOST);
+        }
+        Ok(())
+    }
+
+    /// At a close: the same, and a sync tells it still, for nobody may look at what a close answers.
+    pub fn check_lost(&self, ino: Ino, file: Handle) -> std::result::Result<(), Errno> {
+        match self.lost.is_due(ino, file) {
+            true => Err(LOST),
+            false => Ok(()),
+        }
+    }
+
+    /// After a sync of everything: the same of any file, once.
+    pub fn tell_any_lost(&self) -> std::result::Result<(), Errno> {
+        match self.lost.tell_any() {
+            true => Err(LOST),
+            false => Ok(()),
+        }
+    }
+
+    fn mark_lost(&self, file: Handle, lost: bool) {
+        if let Some(ledger) = &self.ledger {
+            ledger.note_lost(file, lost);
+        }
     }
 
     /// All that was written to a file and noted before `before` is durable: doing it again could only take from what is.
@@ -136,6 +176,7 @@ impl Adapter {
             None => true,
         };
         if noted {
+            self.door.note_lost(ino, file);
             return Ok(());
         }
         self.close_unanswered(ino, file);
@@ -145,6 +186,7 @@ impl Adapter {
     /// Whoever hears of an error closes nothing.
     pub(super) fn close_unanswered(&self, ino: Ino, file: Handle) {
         self.note_released(file);
+        self.door.lost.released(ino, file);
         let _ = self.door.run("release", |vfs| vfs.release(ino, file));
     }
 

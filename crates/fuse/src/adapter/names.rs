@@ -90,7 +90,9 @@ impl Adapter {
         let later = transport.later_with_pages().ok_or(Errno(libc::EAGAIN))?;
         let (door, pages) = (self.door.clone(), Arc::clone(&self.pages));
         let header = call.header;
+        let under_way = self.freezer.goes_on_apart();
         self.renames.run_elsewhere(move || {
+            let _under_way = under_way;
             for ino in pages.all() {
                 later.write_back(ino.0);
             }
@@ -203,7 +205,9 @@ impl Adapter {
         };
         let later = transport.later_with_pages().ok_or(Errno(libc::EAGAIN))?;
         let (door, old, new) = (self.door.clone(), old.to_vec(), new.to_vec());
+        let under_way = self.freezer.goes_on_apart();
         self.renames.run_elsewhere(move || {
+            let _under_way = under_way;
             later.write_back(source.0);
             let renamed = door.run("rename", |vfs| rename(vfs, &old, &new));
             let renamed = renamed.and_then(|()| door.record());

@@ -22,6 +22,11 @@ impl HeldBack {
         }
     }
 
+    /// Whether the kernel delays writes, and goes by sizes of its own.
+    pub fn writeback_cache(&self) -> bool {
+        self.writeback_cache
+    }
+
     /// Whether the kernel may hold back pages of a file that is open with these flags of Linux: a map that may be
     /// stored through needs a descriptor that may read and write.
     pub fn may_be_by(&self, flags: u32) -> bool {

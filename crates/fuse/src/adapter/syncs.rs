@@ -71,6 +71,7 @@ impl Everything {
                     pages.all().iter().for_each(|ino| asker.write_back(ino.0));
                 }
                 let synced = door.run("syncfs", Vfs::sync);
+                let synced = synced.and_then(|()| door.tell_any_lost());
                 for asker in askers {
                     asker.answer(synced.map(|()| Vec::new()));
                 }

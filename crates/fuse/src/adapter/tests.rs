@@ -200,6 +200,7 @@ pub(super) fn open(device: &Arc<SimDevice>) -> Door {
         latencies: Arc::default(),
         panicked: Arc::default(),
         ledger: None,
+        lost: Arc::default(),
     }
 }
 
@@ -285,6 +286,56 @@ fn flags_are_shown_and_set() {
         }
         let by_another = ask(node, 1, inode_flags::SET_EXTENDED, &extended(0x8), 0);
         assert_eq!(by_another, Err(libc::EPERM));
+    }
+}
+
+/// The kernel went on with the size that it knew: appended behind the end, and found zeros up to there.
+#[test]
+fn ranges_do_not_move_where_the_kernel_goes_by_its_own_size() {
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
+    Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
+    let door = open(&device);
+    let mode = libc::S_IFREG | 0o644;
+    let made = door.vfs.mknod(&Caller::root(), ROOT, b"f", mode, 0);
+    let ino = made.unwrap().ino;
+    let content = vec![7; 12_288];
+    let written = |vfs: &Vfs| vfs.write(ino, Handle::NONE, 0, &content, WriteFlags::default());
+    written(&door.vfs).unwrap();
+    let mut message = [0; 24];
+    message[8..16].copy_from_slice(&protocol::offset(4096));
+    message[16..20].copy_from_slice(&protocol::flags(libc::FALLOC_FL_COLLAPSE_RANGE as u32));
+    for (writeback_cache, size) in [(true, 12_288), (false, 8192)] {
+        let options = MountOptions {
+            writeback_cache,
+            ..MountOptions::default()
+        };
+        let adapter = adapter(&door, &options);
+        let (sender, answers) = std::sync::mpsc::channel();
+        let kernel = Kernel::telling(move |told| {
+            if let kernel::Told::Answer(answer) = told {
+                sender.send(answer).unwrap();
+            }
+        });
+        let header = Header {
+            opcode: opcode::IOCTL,
+            unique: 1,
+            node: ino.0,
+            uid: 0,
+            gid: 0,
+            pid: 0,
+        };
+        let fixed = ioctl(crate::ranges::CHANGE, message.len() as u32, 0);
+        let mut room = message.to_vec();
+        room.resize(1000, 0);
+        let mut call = Call::new(header, &fixed, &mut room, message.len());
+        match adapter.serve(&mut call, &kernel) {
+            Outcome::Now(answer) => {
+                assert!(writeback_cache);
+                assert_eq!(answer, Err(Errno(libc::EOPNOTSUPP)));
+            }
+            _ => drop(answers.recv().unwrap().unwrap()),
+        }
+        assert_eq!(door.vfs.getattr(ino).unwrap().size, size);
     }
 }
 

@@ -14,6 +14,9 @@ const FILES_MAX: usize = 1 << 20;
 const WORDS: usize = 5;
 pub const BYTES: usize = FILES_MAX * WORDS * WORD;
 
+/// A bit beside the kernel's own flags, of which there is one: whoever has it open is to hear that something is lost.
+const LOST: u32 = 1 << 31;
+
 /// A file that is open, and how it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFile {
@@ -31,6 +34,8 @@ pub struct OpenFile {
     pub gid: u32,
     /// The request that it was opened by.
     pub request: u64,
+    /// Something that was written to it and answered is lost, and nobody has heard of it by this handle.
+    pub lost: bool,
 }
 
 /// The lower and the upper half of a word.
@@ -64,7 +69,7 @@ impl Ledger {
         let word = |number: usize| self.region.word(at + number * WORD);
         word(1).store(ino.0, Ordering::Relaxed);
         word(2).store(header.request(), Ordering::Relaxed);
-        word(3).store(both(how.0, how.1), Ordering::Relaxed);
+        word(3).store(both(how.0, how.1 & !LOST), Ordering::Relaxed);
         word(4).store(both(header.uid, header.gid), Ordering::Relaxed);
         // With the handle it is there.
         word(0).store(handle.0, Ordering::Release);
@@ -76,6 +81,22 @@ impl Ledger {
         if let Some(at) = at_place(handle.place()) {
             let there = self.region.word(at);
             let _ = there.compare_exchange(handle.0, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Something that was written to the file is lost, and whoever has it open by this handle is to hear of it, or has heard.
+    pub fn note_lost(&self, handle: Handle, lost: bool) {
+        let Some(at) = at_place(handle.place()) else {
+            return;
+        };
+        // Nobody opens or releases it meanwhile: it is being opened, synced, or nothing is served yet.
+        if self.region.word(at).load(Ordering::Acquire) == handle.0 {
+            let how = self.region.word(at + 3 * WORD);
+            let bit = both(0, LOST);
+            match lost {
+                true => how.fetch_or(bit, Ordering::Release),
+                false => how.fetch_and(!bit, Ordering::Release),
+            };
         }
     }
 
@@ -93,10 +114,11 @@ impl Ledger {
             handle: Handle(handle),
             ino: Ino(ino),
             flags,
-            kills,
+            kills: kills & !LOST,
             uid,
             gid,
             request,
+            lost: kills & LOST != 0,
         })
     }
 

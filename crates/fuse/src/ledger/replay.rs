@@ -3,7 +3,7 @@
 //! The device may have newer content than some of them, and somebody may have heard that it is durable. So of all that was written to a place
 //! only the last is written again: what is in a file while it is done again was there before, or will be there in the end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use persimmon_vfs::{Attr, Author, Error, Handle, Ino, Result, SetAttr, SetTime, Vfs};
@@ -14,12 +14,14 @@ use super::writes::{
 };
 
 /// What a replay did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Writes.
     pub writes: usize,
     /// Their bytes.
     pub bytes: u64,
+    /// Files that did not take all that was written to them: it is lost, though it was answered.
+    pub lost: HashSet<Ino>,
 }
 
 /// What of a file later writes write: where each range begins, and its end. None touches another.
@@ -106,6 +108,7 @@ impl Ledger {
                 // What one file does not take keeps no other file from going on.
                 Err(error) if error.is_damage() => {
                     tracing::error!(ino = entry.ino.0, offset = entry.offset, %error, "what was written to a damaged file is lost");
+                    replayed.lost.insert(entry.ino);
                     continue;
                 }
                 found => found?,
@@ -119,6 +122,7 @@ impl Ledger {
                 Err(error @ (Error::HostFull | Error::ReadOnly)) => return Err(error),
                 Err(error) => {
                     tracing::error!(ino = entry.ino.0, offset = entry.offset, %error, "what was written cannot be written again");
+                    replayed.lost.insert(entry.ino);
                     continue;
                 }
                 Ok(()) => {}
@@ -132,7 +136,12 @@ impl Ledger {
                 ctime: Some(found.ctime),
                 ..SetAttr::default()
             };
-            vfs.setattr(ino, Handle::NONE, &set)?;
+            match vfs.setattr(ino, Handle::NONE, &set) {
+                Err(error) if error.is_damage() => {
+                    tracing::error!(ino = ino.0, %error, "a damaged file does not get its times back");
+                }
+                set => drop(set?),
+            }
         }
         Ok(replayed)
     }

@@ -150,7 +150,11 @@ const ATTRIBUTES: Dimension = Dimension {
         "getattr" Flat |w, _| done(w.vfs.getattr(it(w)).unwrap());
         "access" Flat |w, _| w.vfs.access(&w.root, it(w), 4).unwrap();
         "setattr" Flat |w, _| done(w.vfs.setattr(it(w), NONE, &mode(0o6755)).unwrap());
-        "kill_privileges" Flat |w, _| done(w.vfs.kill_privileges(it(w), NONE, Author::default()).unwrap());
+        "fallocate_by" Flat |w, _| done(w.vfs.fallocate_by(Author::default(), (it(w), NONE), (0, 4096), Allocate::Punch).unwrap());
+        "copy_file_range_by" Flat |w, _| {
+            let (from, to) = ((it(w), NONE, 0), (it(w), NONE, 8192));
+            done(w.vfs.copy_file_range_by(Author::default(), from, to, 4096).unwrap());
+        };
         "write" Flat |w, _| w.write(it(w), 0, b"content");
         "write_again" Flat |w, _| done(w.vfs.write_again(it(w), 0, b"content", (Default::default(), None)).unwrap());
         "listxattr" Linear |w, n| {

@@ -386,17 +386,15 @@ impl OpenFile for File {
     fn allocate(&self, mode: FallocateFlags, at: u64, len: u64) -> Outcome<()> {
         let (vfs, ino, handle) = (&self.door.fs.vfs, self.ino, self.handle);
         let what = Allocate::from_linux(mode.bits() as i32).map_err(errno)?;
-        let killed = vfs.kill_privileges(ino, handle, self.door.author);
-        let done = killed.and_then(|_| vfs.fallocate(ino, handle, at, len, what));
-        done.map_err(errno)
+        let done = vfs.fallocate_by(self.door.author, (ino, handle), (at, len), what);
+        done.map(drop).map_err(errno)
     }
 
     fn copy_to(&self, at: u64, to: &File, to_at: u64, len: usize) -> Outcome<usize> {
         let vfs = &self.door.fs.vfs;
-        let killed = vfs.kill_privileges(to.ino, to.handle, self.door.author);
         let (from, to) = ((self.ino, self.handle, at), (to.ino, to.handle, to_at));
-        let copied = killed.and_then(|_| vfs.copy_file_range(from, to, len as u64));
-        copied.map(|copied| copied as usize).map_err(errno)
+        let copied = vfs.copy_file_range_by(self.door.author, from, to, len as u64);
+        copied.map(|(copied, _)| copied as usize).map_err(errno)
     }
 
     fn next_data(&self, from: u64) -> Outcome<u64> {

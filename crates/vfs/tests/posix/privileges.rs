@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use persimmon_vfs::{
-    Allocate, Author, Handle, Ino, OpenFlags, Options, Processes, ROOT, SetAttr, WriteFlags,
-    XattrMode,
+    Allocate, Author, FILE_SIZE_MAX, Handle, Ino, OpenFlags, Options, Owner, OwnerKind, Processes,
+    ROOT, SetAttr, WriteFlags, XattrMode,
 };
 
 use crate::fixture::{Fixture, READ_WRITE};
@@ -225,13 +225,139 @@ fn allocate(
     (ino, handle, offset, len): (Ino, Handle, u64, u64),
     punch: bool,
 ) {
-    fs.vfs.kill_privileges(ino, handle, author).unwrap();
     let what = if punch {
         Allocate::Punch
     } else {
         Allocate::Reserve { keep_size: true }
     };
-    fs.vfs.fallocate(ino, handle, offset, len, what).unwrap();
+    let range = (offset, len);
+    fs.vfs
+        .fallocate_by(author, (ino, handle), range, what)
+        .unwrap();
+}
+
+/// A change that was refused had taken setuid, setgid and the capability from the file before it was found out that it is refused.
+#[test]
+fn what_is_refused_takes_nothing() {
+    let fs = Fixture::default();
+    let quotas = persimmon_engine::Quotas::of(fs.vfs.volume());
+    quotas.turn_on(false).unwrap();
+    quotas.count().unwrap();
+    let source = fs.file("source", &[1; 40_960]);
+    let ino = fs.file("f", &[1; 40_960]);
+    let give = SetAttr {
+        uid: Some(7),
+        ..SetAttr::default()
+    };
+    fs.vfs.setattr(ino, Handle::NONE, &give).unwrap();
+    fs.vfs.sync().unwrap();
+    let open = |more: OpenFlags| {
+        let flags = OpenFlags {
+            is_limited: true,
+            ..more
+        };
+        fs.vfs.open(ino, flags).unwrap()
+    };
+    let handle = open(READ_WRITE);
+    let appends = open(OpenFlags {
+        append: true,
+        ..READ_WRITE
+    });
+    let limit = |bytes| {
+        let of = Owner {
+            kind: OwnerKind::User,
+            id: 7,
+        };
+        let limits = persimmon_engine::NewLimits {
+            bytes_hard: Some(bytes),
+            ..Default::default()
+        };
+        let now = persimmon_vfs::Clock::now(&*fs.clock);
+        quotas.set(of, &limits, now).unwrap();
+    };
+    let immutable = |immutable| {
+        let flags = persimmon_vfs::InodeFlags {
+            immutable,
+            ..Default::default()
+        };
+        fs.vfs.set_inode_flags(&fs.root, ino, flags).unwrap();
+    };
+    let size = |size| {
+        let set = SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        };
+        fs.vfs.setattr(ino, Handle::NONE, &set).unwrap();
+    };
+    let name = b"security.capability";
+    fs.chmod(ino, 0o6755);
+    fs.vfs
+        .setxattr(&fs.root, ino, name, b"cap", XattrMode::Either)
+        .unwrap();
+    let check = |what: &str, done: Result<(), persimmon_vfs::Error>, errno| {
+        assert_eq!(done.unwrap_err().errno(), errno, "{what}");
+        assert_eq!(mode(&fs), 0o6755, "{what}");
+        assert!(fs.vfs.getxattr(ino, name).is_ok(), "{what}");
+    };
+    let write = |handle, at| fs.vfs.write(ino, handle, at, &[2; 4096], KILL).map(drop);
+    let allocate = |range, what| {
+        let done = fs.vfs.fallocate_by(STRANGER, (ino, handle), range, what);
+        done.map(drop)
+    };
+    let copy = |at| {
+        let (from, to) = ((source, Handle::NONE, 0), (ino, handle, at));
+        let done = fs.vfs.copy_file_range_by(STRANGER, from, to, 8192);
+        done.map(drop)
+    };
+    let reserve = Allocate::Reserve { keep_size: true };
+    limit(4096);
+    check("write", write(handle, 1 << 20), libc::EDQUOT);
+    check("append", write(appends, 0), libc::EDQUOT);
+    check("allocate", allocate((1 << 20, 4096), reserve), libc::EDQUOT);
+    check("clone", copy(1 << 20), libc::EDQUOT);
+    check("copy", copy((1 << 20) + 1), libc::EDQUOT);
+    limit(0);
+    immutable(true);
+    check("allocate", allocate((0, 4096), reserve), libc::EPERM);
+    check("copy", copy(0), libc::EPERM);
+    immutable(false);
+    check("write", write(handle, u64::MAX >> 1), libc::EFBIG);
+    check(
+        "collapse",
+        allocate((8192, 1 << 20), Allocate::Collapse),
+        libc::EINVAL,
+    );
+    check(
+        "collapse",
+        allocate((1, 4096), Allocate::Collapse),
+        libc::EINVAL,
+    );
+    check(
+        "insert",
+        allocate((1 << 20, 4096), Allocate::Insert),
+        libc::EINVAL,
+    );
+    size(FILE_SIZE_MAX);
+    fs.chmod(ino, 0o6755);
+    fs.vfs
+        .setxattr(&fs.root, ino, name, b"cap", XattrMode::Either)
+        .unwrap();
+    check("append", write(appends, 0), libc::EFBIG);
+    check("insert", allocate((0, 4096), Allocate::Insert), libc::EFBIG);
+    // What is done takes them.
+    size(40_000);
+    for what in ["write", "allocate", "clone", "copy"] {
+        fs.chmod(ino, 0o6755);
+        let done = match what {
+            "write" => write(handle, 0),
+            "allocate" => allocate((0, 4096), Allocate::Punch),
+            "clone" => copy(0),
+            _ => copy(1),
+        };
+        done.unwrap();
+        assert_eq!(mode(&fs), 0o755, "{what}");
+        assert!(fs.vfs.getxattr(ino, name).is_err(), "{what}");
+    }
 }
 
 /// Who gives a file away takes setuid from it, and setgid as a change of content does; root alone leaves setgid that

@@ -2,12 +2,12 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
 use persimmon_engine::{FormatOptions, Volume};
 use persimmon_sim::{SimConfig, SimDevice};
-use persimmon_vfs::ROOT;
+use persimmon_vfs::{Ino, ROOT};
 
 use super::*;
 use crate::adapter::Adapter;
 use crate::adapter::tests::kernel::{Kernel, Told};
-use crate::adapter::tests::{Nothing, open};
+use crate::adapter::tests::{Nothing, open, words, words_of};
 use crate::options::MountOptions;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -59,10 +59,21 @@ impl Mount {
     }
 
     fn send(&self, unique: u64, operation: u32, fixed: &[u8], sent: &[u8]) -> Outcome {
+        let request = (operation, unique, ROOT);
+        self.send_by(&self.kernel(unique), request, fixed, sent)
+    }
+
+    fn send_by(
+        &self,
+        kernel: &Kernel,
+        (operation, unique, node): (u32, u64, Ino),
+        fixed: &[u8],
+        sent: &[u8],
+    ) -> Outcome {
         let header = Header {
             opcode: operation,
             unique,
-            node: ROOT.0,
+            node: node.0,
             uid: 0,
             gid: 0,
             pid: 1,
@@ -70,7 +81,7 @@ impl Mount {
         let mut body = sent.to_vec();
         body.resize(sent.len() + 4096, 0);
         let mut call = Call::new(header, fixed, &mut body, sent.len());
-        self.adapter.serve(&mut call, &self.kernel(unique))
+        self.adapter.serve(&mut call, kernel)
     }
 
     fn mkdir(&self, unique: u64) -> Outcome {
@@ -176,4 +187,72 @@ fn a_sync_that_has_to_wait_holds_up_nobody_else() {
     let (request, answer) = mount.answers.recv_timeout(PATIENCE).unwrap();
     assert_eq!(request, 50);
     answer.unwrap();
+}
+
+/// A rename that waited for pages on a thread of its own was not counted: the mount froze, and the rename was done, and answered, in the frozen
+/// mount. A freeze that waits for it must take the pages that it waits for.
+#[test]
+fn a_rename_that_waits_for_pages_is_under_way() {
+    let mount = Mount::new();
+    let made = |name: &[u8]| {
+        let root = persimmon_vfs::Caller::root();
+        let mode = libc::S_IFREG | 0o644;
+        mount
+            .door
+            .vfs
+            .mknod(&root, ROOT, name, mode, 0)
+            .unwrap()
+            .ino
+    };
+    let [new, old] = [&b"new"[..], b"old"].map(made);
+    let opened = words(&[libc::O_RDWR as u32, 0]);
+    let opened = mount.send_by(&mount.kernel(1), (opcode::OPEN, 1, new), &opened, b"");
+    assert!(matches!(opened, Outcome::Now(Ok(_))));
+    let (asks, asked) = channel();
+    let (writes, written) = channel::<()>();
+    let (answers, answered) = channel();
+    let written = Mutex::new(written);
+    let kernel = Kernel::telling(move |told| match told {
+        Told::Answer(answer) => answers.send(answer).unwrap(),
+        Told::WriteBack(node) => {
+            asks.send(node).unwrap();
+            written.lock().recv_timeout(PATIENCE).unwrap();
+        }
+    });
+    let rename = (opcode::RENAME, 2, ROOT);
+    let sent = mount.send_by(&kernel, rename, &words_of(&[ROOT.0]), b"new\0old\0");
+    assert!(matches!(sent, Outcome::Later));
+    assert_eq!(asked.recv_timeout(PATIENCE), Ok(new.0));
+    let freeze = mount.ask(Asked::Freeze(PATIENCE));
+    assert!(matches!(freeze, Err(Outcome::Later)));
+    while !mount.adapter.freezer.parks.load(Ordering::SeqCst) {
+        thread::sleep(LOOK);
+    }
+    // Another one waits for the thaw.
+    let sent = mount.send(3, opcode::RENAME, &words_of(&[ROOT.0]), b"none\0other\0");
+    assert!(matches!(sent, Outcome::Later));
+    // The pages come, from the cache.
+    // Handle, offset, size, flags, and so on.
+    let page = words(&[0, 0, 0, 0, 4, 1, 0, 0, 0, 0]);
+    let sent = mount.send_by(&mount.kernel(4), (opcode::WRITE, 4, new), &page, b"page");
+    assert!(matches!(sent, Outcome::Now(Ok(_))));
+    thread::sleep(Duration::from_millis(200));
+    assert!(!mount.door.vfs.is_frozen(), "the rename is under way");
+    assert!(mount.answers.try_recv().is_err());
+    writes.send(()).unwrap();
+    let (request, answer) = mount.answers.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(request, 0);
+    answer.unwrap();
+    assert!(mount.door.vfs.is_frozen());
+    answered.try_recv().unwrap().unwrap();
+    assert_eq!(mount.door.vfs.lookup(ROOT, b"old").unwrap().ino, new);
+    assert_ne!(new, old);
+    // From now on all changes wait.
+    let sent = mount.send_by(&mount.kernel(5), (opcode::WRITE, 5, new), &page, b"page");
+    assert!(matches!(sent, Outcome::Later));
+    assert!(matches!(mount.ask(Asked::Thaw(1)), Ok(Answer::Thawed(_))));
+    for due in [3, 5] {
+        let (request, _) = mount.answers.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(request, due);
+    }
 }

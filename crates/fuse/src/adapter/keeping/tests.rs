@@ -1,19 +1,22 @@
 //! Requests that a daemon did and did not answer, sent again to the one that comes after it.
 
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{channel, sync_channel};
+use std::time::Duration;
 
 use persimmon_engine::{FormatOptions, Volume};
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{Allocate, Caller, ROOT};
 
 use super::*;
-use crate::adapter::tests::kernel::Kernel;
+use crate::adapter::tests::kernel::{Kernel, Told};
 use crate::adapter::tests::{Nothing, open, words, words_of};
 use crate::options::MountOptions;
 use crate::protocol::RESENT;
 use crate::resume;
 use crate::transport::{Outcome, Serve};
+
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A volume, and what outlives a daemon.
 struct Kept {
@@ -38,8 +41,10 @@ impl Kept {
     fn daemon(&self) -> Daemon {
         let mut door = open(&self.device);
         let ledger = Ledger::open(self.ledger.memory().unwrap(), [7; 16]).unwrap();
-        let files = resume::reopen(&door.vfs, &ledger);
-        ledger.replay(&door.vfs).unwrap();
+        let mut files = resume::reopen(&door.vfs, &ledger);
+        let replayed = resume::replay(&door.vfs, &ledger, &mut files).unwrap();
+        door.lost.begin(replayed.lost, &files);
+        ledger.forget_writes();
         door.ledger = Some(ledger);
         let (events, _) = sync_channel(1);
         let options = MountOptions::default();
@@ -77,14 +82,38 @@ impl Daemon {
         let mut body = sent.to_vec();
         body.resize(8192, 0);
         let mut call = Call::new(header, fixed, &mut body, sent.len());
-        match self.adapter.serve(&mut call, &Kernel::deaf()) {
+        let (sender, answers) = channel();
+        let kernel = Kernel::telling(move |told| {
+            if let Told::Answer(answer) = told {
+                sender.send(answer).unwrap();
+            }
+        });
+        match self.adapter.serve(&mut call, &kernel) {
             Outcome::Now(Ok(len)) => Ok(body[..len].to_vec()),
             Outcome::Now(Err(errno)) => Err(errno.0),
             Outcome::Later | Outcome::Never => {
                 while self.adapter.serve_waiting() {}
-                Ok(Vec::new())
+                let answer = answers.recv_timeout(PATIENCE).unwrap();
+                answer.map_err(|errno| errno.0)
             }
         }
+    }
+
+    fn fsync(&self, unique: u64, node: Ino, file: Handle) -> std::result::Result<(), i32> {
+        let fixed = words_of(&[file.0, 0]);
+        let answer = self.ask((opcode::FSYNC, unique), node, &fixed, b"");
+        answer.map(drop)
+    }
+
+    fn flush(&self, unique: u64, node: Ino, file: Handle) -> std::result::Result<(), i32> {
+        let fixed = words_of(&[file.0, 0, 0]);
+        let answer = self.ask((opcode::FLUSH, unique), node, &fixed, b"");
+        answer.map(drop)
+    }
+
+    fn sync_everything(&self, unique: u64) -> std::result::Result<(), i32> {
+        let answer = self.ask((opcode::SYNCFS, unique), ROOT, &[0; 8], b"");
+        answer.map(drop)
     }
 
     fn open(&self, unique: u64, node: Ino) -> Handle {
@@ -177,6 +206,68 @@ fn times_are_the_same_after_a_write_is_done_again() {
     let after = kept.daemon().door.vfs.getattr(file).unwrap();
     assert_eq!(after.size, 7);
     assert_eq!((after.mtime, after.ctime), (before.mtime, before.ctime));
+}
+
+/// What a file does not take when it is written again was logged, and the fsync of the program that had written it succeeded.
+#[test]
+fn what_cannot_be_written_again_is_told_once_by_each_open_file() {
+    let kept = Kept::new();
+    let daemon = kept.daemon();
+    let [broken, whole] = [&b"broken"[..], b"whole"].map(|name| daemon.file(name));
+    let [first, second] = [2, 4].map(|unique| daemon.open(unique, broken));
+    let other = daemon.open(6, whole);
+    daemon.write(8, whole, other, b"written");
+    // Past the largest file.
+    let written = Written {
+        ino: broken,
+        offset: u64::MAX >> 1,
+        data: b"lost",
+        time: now(),
+        kills: None,
+    };
+    kept.ledger.written(&written).unwrap();
+    drop(daemon);
+    let daemon = kept.daemon();
+    assert_eq!(daemon.fsync(10, whole, other), Ok(()));
+    assert_eq!(daemon.flush(12, whole, other), Ok(()));
+    assert_eq!(daemon.flush(14, broken, first), Err(libc::EIO));
+    assert_eq!(daemon.fsync(16, broken, first), Err(libc::EIO));
+    assert_eq!(daemon.fsync(18, broken, first), Ok(()));
+    assert_eq!(daemon.flush(20, broken, first), Ok(()));
+    let later = daemon.open(22, broken);
+    assert_eq!(daemon.fsync(24, broken, later), Ok(()), "somebody knows");
+    drop(daemon);
+    // It dies before the other has heard of it.
+    let daemon = kept.daemon();
+    assert_eq!(daemon.fsync(26, broken, first), Ok(()));
+    assert_eq!(daemon.fsync(28, broken, second), Err(libc::EIO));
+    assert_eq!(daemon.fsync(30, broken, second), Ok(()));
+    assert!(kept.ledger.files().iter().all(|file| !file.lost));
+}
+
+/// Nobody has the file open by then: whoever opens it next hears of it.
+#[test]
+fn what_is_lost_of_a_file_that_is_closed_is_told_to_the_next_who_opens_it() {
+    let kept = Kept::new();
+    let file = kept.daemon().file(b"file");
+    let written = Written {
+        ino: file,
+        offset: u64::MAX >> 1,
+        data: b"lost",
+        time: now(),
+        kills: None,
+    };
+    kept.ledger.written(&written).unwrap();
+    let daemon = kept.daemon();
+    let first = daemon.open(2, file);
+    daemon.release(4, file, first).unwrap();
+    let second = daemon.open(6, file);
+    assert_eq!(daemon.sync_everything(8), Err(libc::EIO));
+    assert_eq!(daemon.sync_everything(10), Ok(()));
+    assert_eq!(daemon.fsync(12, file, second), Err(libc::EIO));
+    assert_eq!(daemon.fsync(14, file, second), Ok(()));
+    let third = daemon.open(16, file);
+    assert_eq!(daemon.fsync(18, file, third), Ok(()));
 }
 
 /// Nothing of a file is done again that somebody has synced: the power may go meanwhile.
