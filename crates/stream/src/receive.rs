@@ -2,6 +2,8 @@
 //! last position that is, in their order. Each stage does things that leave a mark of their own (a name is gone, a directory is put aside under
 //! its number), and between stages everything is made durable, so a record that was carried out before is seen to have been.
 
+mod modes;
+
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
 
@@ -13,7 +15,7 @@ use crate::frames::FrameReader;
 use crate::index::{Brief, Index, Known, encode_journal};
 use crate::own::{ASIDE, JOURNAL, JOURNAL_NEW, Own, check_fits, is, of_target};
 use crate::record::Record;
-use crate::state::{LATE_MAX, State};
+use crate::state::State;
 use crate::target::{Node, Target};
 use crate::wire::{Cursor, Kind, Origin, Position, ROOT};
 
@@ -246,23 +248,6 @@ impl<T: Target> Receiver<'_, T> {
         Ok(())
     }
 
-    /// The stream ends early: who goes on with it finds directories that were given permissions, and has to know which they had.
-    fn keep_own_modes(&mut self) {
-        self.note_own_modes();
-        if self.noted.is_empty() || self.is_saving {
-            return;
-        }
-        let mut state = self.saved.clone();
-        for (ino, mode) in std::mem::take(&mut self.noted) {
-            let is_known = state.late.iter().any(|(known, _)| *known == ino);
-            if !is_known && state.late.len() < LATE_MAX {
-                state.late.push((ino, mode));
-            }
-        }
-        // Why the stream ended is what is told.
-        let _ = self.save_files(&[("state".into(), state.encode())]);
-    }
-
     fn end(&mut self, position: Position) -> Result<()> {
         let left = self.target.list(&self.own.aside, 1);
         if !left.map_err(of_target("listing", ASIDE))?.is_empty() {
@@ -277,57 +262,6 @@ impl<T: Target> Receiver<'_, T> {
         self.state.position = position;
         self.state.is_complete = true;
         self.save()
-    }
-
-    fn set_late_modes(&mut self) -> Result<()> {
-        let mut late: Vec<(usize, u64, u32)> = Vec::new();
-        for (ino, mode) in std::mem::take(&mut self.state.late) {
-            late.push((
-                self.path(ino).iter().filter(|b| **b == b'/').count(),
-                ino,
-                mode,
-            ));
-        }
-        // Those above others last: then there is still a way to these.
-        late.sort_by(|a, b| b.cmp(a));
-        for (_, ino, mode) in late {
-            let (dir, name) = self.place(ino)?;
-            let set = self.target.set_mode(&dir, &name, mode);
-            self.soften(ino, "permissions", set)?;
-        }
-        Ok(())
-    }
-
-    /// Remembers what directories that are open get back at the end, of those that had to be given permissions.
-    fn note_own_modes(&mut self) {
-        if self.target.is_privileged() {
-            return;
-        }
-        let top = (ROOT, self.top.clone());
-        let open = self.directories.iter();
-        let open = open.map(|(ino, dir)| (*ino, dir.clone()));
-        for (ino, dir) in open.chain([top]).collect::<Vec<_>>() {
-            self.note_own_mode(ino, &dir, b"");
-        }
-    }
-
-    /// The same of one, at its place.
-    fn note_own_mode(&mut self, ino: u64, dir: &T::Dir, name: &[u8]) {
-        let Some(mode) = self.target.own_mode(dir, name) else {
-            return;
-        };
-        if self.state.late.iter().any(|(known, _)| *known == ino) {
-            return;
-        }
-        if self.state.late.len() < LATE_MAX {
-            self.state.late.push((ino, mode));
-            self.noted.push((ino, mode));
-        } else {
-            let path = self.path(ino);
-            let what =
-                format!("its permissions, {mode:o}, were widened and have to be set by hand");
-            self.warn(&path, what);
-        }
     }
 
     fn inconsistent(&self, what: &'static str) -> ReceiveError {
@@ -568,20 +502,6 @@ impl<T: Target> Receiver<'_, T> {
             }
             Record::Mark { .. } | Record::End { .. } => Ok(()),
         }
-    }
-
-    /// The permissions that an inode gets now: a directory that its owner cannot use gets its own at the end.
-    fn mode_now(&mut self, ino: u64, kind: Kind, mode: u32) -> u32 {
-        self.state.late.retain(|(known, _)| *known != ino);
-        let is_late = kind == Kind::Directory
-            && mode & 0o700 != 0o700
-            && !self.target.is_privileged()
-            && self.state.late.len() < LATE_MAX;
-        if is_late {
-            self.state.late.push((ino, mode));
-            return mode | 0o700;
-        }
-        mode
     }
 
     fn remove(&mut self, dir: u64, ino: u64, is_gone: bool, name: &[u8]) -> Result<()> {
