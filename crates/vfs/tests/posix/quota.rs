@@ -542,6 +542,7 @@ fn a_lower_limit_gives_a_grace_time_of_its_own() {
     write(&fs, file, 0, &noise(1, 1_500_000)).unwrap();
     let first = get(&fs, of).bytes_grace_end.unwrap();
     fs.truncate(file.0, 500_000);
+    fs.vfs.volume().sync().unwrap();
     fs.clock.advance(20_000);
     let told = set(&fs, of, soft(100_000)).bytes_grace_end.unwrap();
     assert!(told > first + 5_000, "{told} after {first}");
@@ -550,7 +551,7 @@ fn a_lower_limit_gives_a_grace_time_of_its_own() {
     fs.clock.advance(5_000);
     assert_eq!(set(&fs, of, soft(200_000)).bytes_grace_end, Some(told));
     fs.clock.advance(6_000);
-    let refused = write(&fs, file, 550_000, &noise(1, 50_000)).unwrap_err();
+    let refused = write(&fs, file, MIB, &noise(1, 50_000)).unwrap_err();
     assert_eq!(refused.errno(), libc::EDQUOT);
 }
 
