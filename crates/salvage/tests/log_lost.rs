@@ -4,6 +4,7 @@
 
 mod support;
 
+use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 use persimmon_inspect::salvage::Source;
 use persimmon_salvage::Loss;
@@ -220,11 +221,10 @@ fn what_cleaning_compressed_anew_is_told() {
     assert!(same < files && same > files * 9 / 10, "{same} of {files}");
 }
 
-/// The journal goes on in a zone that is lost: what is left of the log has no gap, and nobody was told that changes may be
-/// missing.
-#[test]
-fn a_lost_end_of_the_journal_is_told() {
-    let mut fs = Fs::new(9);
+/// A volume whose journal has gone on in another zone since the last checkpoint, with files that only that knows; and the zones of the log
+/// before.
+fn gone_on(seed: u64) -> (Fs, Vec<ZoneId>) {
+    let mut fs = Fs::new(seed);
     let files = fs.fill(2, 20);
     fs.checkpoint();
     let before = fs.zones(Role::Log);
@@ -237,8 +237,22 @@ fn a_lost_end_of_the_journal_is_told() {
         let late = fs.file(persimmon_vfs::ROOT, &format!("late {n}"), 900);
         fs.vfs.fsync(late, persimmon_vfs::Handle::NONE).unwrap();
     }
-    let mut last = fs.zones(Role::Log);
-    last.retain(|zone| !before.contains(zone));
+    (fs, before)
+}
+
+/// Zones that the log has taken since.
+fn taken_since(fs: &Fs, before: &[ZoneId]) -> Vec<ZoneId> {
+    let mut zones = fs.zones(Role::Log);
+    zones.retain(|zone| !before.contains(zone));
+    zones
+}
+
+/// The journal goes on in a zone that is lost: what is left of the log has no gap, and nobody was told that changes may be
+/// missing.
+#[test]
+fn a_lost_end_of_the_journal_is_told() {
+    let (fs, before) = gone_on(9);
+    let last = taken_since(&fs, &before);
     let truth = fs.tree();
     let (copy, told, losses) = recovered(&fs.without(&last));
     assert_eq!(told.source, Source::Log);
@@ -248,27 +262,13 @@ fn a_lost_end_of_the_journal_is_told() {
     assert_eq!(recovered(&fs.without(&[])).2, []);
 }
 
-/// The same, and the zone that is lost held a checkpoint: its pages are there, and what they have is newer than all that is left of the log.
+/// The same, and the lost zone held a checkpoint: its pages are there, and are newer than all that is left of the log.
 #[test]
 fn a_checkpoint_whose_footer_was_in_the_lost_end_is_taken() {
-    let mut fs = Fs::new(10);
-    let files = fs.fill(2, 20);
-    fs.checkpoint();
-    let before = fs.zones(Role::Log);
-    let (_, _, ino) = files[0];
-    while fs.zones(Role::Log).len() == before.len() {
-        fs.write(ino, 0, b"later");
-        fs.vfs.fsync(ino, persimmon_vfs::Handle::NONE).unwrap();
-    }
-    for n in 0..5 {
-        let late = fs.file(persimmon_vfs::ROOT, &format!("late {n}"), 900);
-        fs.vfs.fsync(late, persimmon_vfs::Handle::NONE).unwrap();
-    }
+    let (fs, before) = gone_on(10);
     fs.checkpoint();
     let truth = fs.tree();
-    let mut last = fs.zones(Role::Log);
-    last.retain(|zone| !before.contains(zone));
-    let (copy, told, losses) = recovered(&fs.without(&last));
-    eprintln!("{:?} {:?} {:?} {:?}", told.source, before, last, losses);
+    let last = taken_since(&fs, &before);
+    let (copy, _, _) = recovered(&fs.without(&last));
     assert_same(&truth, &tree(&copy));
 }

@@ -53,7 +53,7 @@ impl Zones {
             if entry.is_free() || entry.is_in_reset() {
                 free += 1;
             } else if self.has_failed_in(&table, zone) {
-                // What is left of a pair becomes free, but who knows when.
+                // The good zone of the pair becomes free, but not before the pair is empty.
             } else if entry.role == Role::Log {
                 returning += 1;
             } else if entry.is_reclaimable(valid) {

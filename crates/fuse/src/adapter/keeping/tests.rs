@@ -37,6 +37,18 @@ impl Kept {
         Kept { device, ledger }
     }
 
+    /// Notes a write that no file takes: it is past the largest one.
+    fn note_unwritable(&self, ino: Ino) {
+        let written = Written {
+            ino,
+            offset: u64::MAX >> 1,
+            data: b"lost",
+            time: now(),
+            kills: None,
+        };
+        self.ledger.written(&written).unwrap();
+    }
+
     /// The next one. That before it has gone as one that is killed does.
     fn daemon(&self) -> Daemon {
         let mut door = open(&self.device);
@@ -217,15 +229,7 @@ fn what_cannot_be_written_again_is_told_once_by_each_open_file() {
     let [first, second] = [2, 4].map(|unique| daemon.open(unique, broken));
     let other = daemon.open(6, whole);
     daemon.write(8, whole, other, b"written");
-    // Past the largest file.
-    let written = Written {
-        ino: broken,
-        offset: u64::MAX >> 1,
-        data: b"lost",
-        time: now(),
-        kills: None,
-    };
-    kept.ledger.written(&written).unwrap();
+    kept.note_unwritable(broken);
     drop(daemon);
     let daemon = kept.daemon();
     assert_eq!(daemon.fsync(10, whole, other), Ok(()));
@@ -250,14 +254,7 @@ fn what_cannot_be_written_again_is_told_once_by_each_open_file() {
 fn what_is_lost_of_a_file_that_is_closed_is_told_to_the_next_who_opens_it() {
     let kept = Kept::new();
     let file = kept.daemon().file(b"file");
-    let written = Written {
-        ino: file,
-        offset: u64::MAX >> 1,
-        data: b"lost",
-        time: now(),
-        kills: None,
-    };
-    kept.ledger.written(&written).unwrap();
+    kept.note_unwritable(file);
     let daemon = kept.daemon();
     let first = daemon.open(2, file);
     daemon.release(4, file, first).unwrap();
