@@ -29,7 +29,7 @@ const NEAR_FROM: u64 = 3_000_000_000;
 const TWOS_STEP: u64 = 101;
 
 /// Seeds that once found something.
-const FOUND: [u64; 25] = [
+const FOUND: [u64; 27] = [
     6_527,
     6_987,
     14_866,
@@ -55,6 +55,8 @@ const FOUND: [u64; 25] = [
     400_003_141,
     600_004_180,
     2_510_000_322,
+    21_000_466,
+    1_700_001_365,
 ];
 
 #[test]

@@ -141,11 +141,13 @@ impl<'d> Inspector<'d> {
         let mut zones = zone_uses(&identity, headers, findings);
         let key = identity.key();
         let (headless, undecodable) = believe_headless(&media, &key, &mut zones);
+        let mut undecodable = undecodable;
         if identity.copies() > 1 {
             join_pairs(&mut media, &zones);
+            // The good header of the other tells where the log goes on.
+            undecodable.retain(|zone| media.partner(*zone).is_none());
         }
         let log = Log::find(&media, &key, &zones);
-        let mut undecodable = undecodable;
         if identity.copies() == 1 {
             // One that is offline tells nothing either. Of a pair the other does.
             let candidates = media.log_candidates();

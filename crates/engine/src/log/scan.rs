@@ -1,6 +1,8 @@
 //! Finding the log. Only zones whose header says so are log zones; in each, the
 //! last good block is searched back from the write pointer.
 
+use std::collections::BTreeSet;
+
 use persimmon_device::{Buffer, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::envelope;
 use persimmon_format::gate::{self, FixedFields};
@@ -134,6 +136,10 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     }
     zones.sort_by_key(|found| found.zone.sequence);
     if identity.copies() > 1 {
+        // What is in one zone of a pair only was never acknowledged: the good header of the other tells where the log goes on.
+        let partners = { zones.iter() }.filter_map(|found| found.partner);
+        let partners: BTreeSet<ZoneId> = partners.collect();
+        undecodable.retain(|zone| !partners.contains(zone));
         zones = join_pairs(zones);
     } else {
         // One that is offline tells nothing either. Of a pair the other does.
@@ -157,8 +163,9 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
             "no zone of the log has a good header, and nothing of zone {zone} can be decoded"
         )));
     }
+    let found = zones.clone();
     let zones = chain::of(media, &key, zones, identity.copies())?;
-    if !may_go_on_elsewhere(media, &key, zones.last())? {
+    if !may_go_on_elsewhere(media, &key, zones.last(), &found)? {
         undecodable.clear();
     }
     for found in &zones {
@@ -176,11 +183,20 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
 /// Whether the log's newest zone is written to its end, so that the log went on elsewhere if it did. Then a
 /// zone that was written to behind its header had a header that was durable: it is damaged, and no
 /// power cut left it like that. For where write pointers prove nothing the device is flushed before the last block of
-/// a log zone, and until the next log zone is begun behind the header of each zone taken into use.
-fn may_go_on_elsewhere(media: &Media, key: &VolumeKey, newest: Option<&FoundZone>) -> Result<bool> {
+/// a log zone, and until the next log zone is begun behind the header of each zone taken into use. Where that one
+/// is among those `found`, and not ended as one is that the log left, the log ends there.
+fn may_go_on_elsewhere(
+    media: &Media,
+    key: &VolumeKey,
+    newest: Option<&FoundZone>,
+    found: &[FoundZone],
+) -> Result<bool> {
     let Some(newest) = newest.filter(|newest| newest.write_pointer >= newest.zone.capacity) else {
         return Ok(newest.is_none());
     };
+    if found.iter().any(|next| next.is_begun_behind(newest)) {
+        return Ok(false);
+    }
     if media.geometry().write_pointer_is_proof {
         return Ok(true);
     }

@@ -21,6 +21,8 @@ pub(crate) struct FoundZone {
     pub(crate) zone: LogZone,
     /// The zone that addresses name; of a pair it may be gone.
     pub(super) named: ZoneId,
+    /// The other zone of a pair, where its header says which.
+    pub(super) partner: Option<ZoneId>,
     /// Blocks that can be read, and count.
     pub(crate) write_pointer: u32,
     /// The zones that hold it, one or two.
@@ -43,6 +45,7 @@ impl FoundZone {
                 capacity,
             },
             named: partner.map_or(copy.zone, |partner| copy.zone.min(partner)),
+            partner,
             write_pointer: copy.write_pointer,
             copies: [Some(copy), None],
         }
@@ -95,6 +98,13 @@ impl FoundZone {
         let mut ends = self.copies().map(|copy| copy.write_pointer);
         let first = ends.next();
         ends.all(|end| Some(end) == first) && self.copies().count() == copies as usize
+    }
+
+    /// Whether it was begun where `newest` ends, or before, and takes writes still.
+    pub(super) fn is_begun_behind(&self, newest: &FoundZone) -> bool {
+        self.zone.sequence > newest.zone.sequence
+            && self.zone.first_log_sequence <= newest.end()
+            && self.copies().all(|copy| copy.state.is_writable())
     }
 
     /// Whether it can be written to where it ends.
