@@ -82,20 +82,21 @@ fn visit_groups(
     if from >= to {
         return Ok(());
     }
-    let mut start = Key::extent(ino, from);
-    let before = start.at(VersionId(u32::MAX));
-    if let Some((key, value)) = tree::floor(&meta.cache, meta.root, &before)?
-        && key.ino == ino
-        && key.kind == KeyKind::EXTENT
-        && key.item < from
-        && decode(&key, value)?.end() > from
-    {
-        start = Key::extent(ino, key.item);
-    }
+    let (start, end) = (Key::extent(ino, from), Key::extent(ino, to));
+    let items = match meta.versions.is_plain() {
+        true => tree::range_from_floor(&meta.cache, meta.root, start, end),
+        false => tree::range(&meta.cache, meta.root, first_version(meta, &start)?..end),
+    };
     let mut group: Option<Group> = None;
-    for item in tree::range(&meta.cache, meta.root, start..Key::extent(ino, to)) {
+    for item in items {
         let (key, value) = item?;
+        if (key.ino, key.kind) != (ino, KeyKind::EXTENT) {
+            continue;
+        }
         let mapped = decode(&key, value)?;
+        if mapped.end() <= from {
+            continue;
+        }
         match &mut group {
             Some(group) if group.block == mapped.block => {
                 if group.blocks != mapped.extent.blocks() {
@@ -124,6 +125,19 @@ fn visit_groups(
         let _ = visit(group);
     }
     Ok(())
+}
+
+/// The first key of the extents that have a place, which may begin before it.
+fn first_version(meta: &Meta, place: &Key) -> Result<Key> {
+    let before = place.at(VersionId(u32::MAX));
+    if let Some((key, value)) = tree::floor(&meta.cache, meta.root, &before)?
+        && (key.ino, key.kind) == (place.ino, KeyKind::EXTENT)
+        && key.item < place.item
+        && decode(&key, value)?.end() > place.item
+    {
+        return Ok(Key::extent(key.ino, key.item));
+    }
+    Ok(*place)
 }
 
 pub(super) fn groups(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<Vec<Group>> {
@@ -172,23 +186,19 @@ fn all_of_one(
     if from >= to {
         return Ok(extents);
     }
-    let start = Key::extent(ino, from);
-    if let Some((key, value)) = tree::floor(&meta.cache, meta.root, &start)?
-        && key.ino == ino
-        && key.kind == KeyKind::EXTENT
-        && key.item < from
-    {
-        let mapped = decode(&key, value)?;
-        if mapped.end() > from {
-            extents.push(mapped);
-        }
-    }
-    for item in tree::range(&meta.cache, meta.root, start..Key::extent(ino, to)) {
+    let (start, end) = (Key::extent(ino, from), Key::extent(ino, to));
+    for item in tree::range_from_floor(&meta.cache, meta.root, start, end) {
         if extents.len() >= limit {
             break;
         }
         let (key, value) = item?;
+        if (key.ino, key.kind) != (ino, KeyKind::EXTENT) {
+            continue;
+        }
         let mapped = decode(&key, value)?;
+        if mapped.end() <= from {
+            continue;
+        }
         let before = extents.last();
         if before.is_some_and(|before| mapped.block < before.end()) {
             return Err(Error::item_damaged(ino, "overlapping extents"));

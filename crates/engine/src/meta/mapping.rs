@@ -20,17 +20,20 @@ pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
     ensure_at(meta, &meta.versions.at(ino)?, from, to)
 }
 
-/// Makes sure that sharing `from..to`, which takes nothing out, finds all it needs in memory and intact.
-pub(crate) fn ensure_source(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
+/// Makes sure that sharing `from..to`, of which `shown` is all there is and which takes nothing out, finds all it needs in memory and intact.
+pub(crate) fn ensure_source(
+    meta: &Meta,
+    ino: Ino,
+    (from, to): (u64, u64),
+    shown: &[MappedExtent],
+) -> Result<()> {
     if !meta.versions.is_plain() {
         return ensure(meta, ino, from, to);
     }
     let ino = meta.versions.at(ino)?.ino;
-    for place in [from, to] {
-        meta.ensure_stored(&Key::extent(ino, place))?;
-    }
-    for mapped in overlapping(meta, ino, from, to, usize::MAX)? {
-        tree::ensure_resident(&meta.cache, meta.root, &Key::extent(ino, mapped.block))?;
+    let (first, last) = (Key::extent(ino, from), Key::extent(ino, to));
+    tree::ensure_all_around(&meta.cache, meta.root, &first, &last)?;
+    for mapped in shown {
         if let Extent::Shared { at, blocks } = mapped.extent {
             references::ensure(meta, at, at + u64::from(blocks))?;
         }
@@ -204,8 +207,14 @@ pub(crate) fn move_to_store(
     } = mapped;
     let plain = meta.versions.at(ino)?.ino;
     let key = Key::extent(plain, *block).at(*version);
-    meta.remove_stored(&key);
-    let beside = beside(meta, plain, *version, *block, extent)?;
+    let beside = match extent {
+        // What is beside it is found among what is there.
+        Extent::Packed(_) => {
+            meta.remove_stored(&key);
+            beside(meta, plain, *version, *block, extent)?
+        }
+        _ => 0,
+    };
     let before = extent.stored(beside).sectors as i64;
     put(meta, Key::extent(SHARED, place), extent);
     let shared = Extent::Shared {

@@ -28,19 +28,16 @@ fn decode(key: &Key, value: &[u8]) -> Result<Counted> {
 /// Counts that overlap the blocks `from..to`.
 fn overlapping(meta: &Meta, from: u64, to: u64) -> Result<Vec<Counted>> {
     let mut found = Vec::new();
-    let start = Key::references(from);
-    if let Some((key, value)) = tree::floor(&meta.cache, meta.root, &start)?
-        && (key.ino, key.kind) == (SHARED, KeyKind::REFERENCES)
-        && key.item < from
-    {
+    let (start, end) = (Key::references(from), Key::references(to));
+    for item in tree::range_from_floor(&meta.cache, meta.root, start, end) {
+        let (key, value) = item?;
+        if (key.ino, key.kind) != (SHARED, KeyKind::REFERENCES) {
+            continue;
+        }
         let counted = decode(&key, value)?;
         if counted.to > from {
             found.push(counted);
         }
-    }
-    for item in tree::range(&meta.cache, meta.root, start..Key::references(to)) {
-        let (key, value) = item?;
-        found.push(decode(&key, value)?);
     }
     Ok(found)
 }

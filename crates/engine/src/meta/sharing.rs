@@ -94,21 +94,21 @@ pub(crate) fn free_place(meta: &Meta, blocks: u64) -> Option<u64> {
     (end < FILE_BLOCKS_END).then_some(place)
 }
 
+/// What the source has in the range.
+fn shown_of(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
+    let (from, to) = (share.from_block, share.source_end());
+    extents::overlapping(meta, share.from, from, to, usize::MAX)
+}
+
 /// What of the source moves: frames as far as they are in the range, and all parts of compressed frames that have some in it. How blocks
 /// of the source are joined to frames is not in the records: so it decides nothing.
-fn to_move(meta: &Meta, share: &Share) -> Result<Vec<MappedExtent>> {
+fn to_move(meta: &Meta, share: &Share, shown: &[MappedExtent]) -> Result<Vec<MappedExtent>> {
     let mut moved: Vec<MappedExtent> = Vec::new();
-    for mapped in extents::overlapping(
-        meta,
-        share.from,
-        share.from_block,
-        share.source_end(),
-        usize::MAX,
-    )? {
+    for mapped in shown {
         match &mapped.extent {
             Extent::Shared { .. } => {}
             Extent::Frame { .. } => {
-                let (start, end) = inside(&mapped, share);
+                let (start, end) = inside(mapped, share);
                 moved.push(MappedExtent {
                     block: start,
                     version: mapped.version,
@@ -152,14 +152,18 @@ fn inside(mapped: &MappedExtent, share: &Share) -> (u64, u64) {
 
 /// Makes sure that [`apply`] finds all it needs in memory and intact. A target that is new has nothing yet.
 pub(crate) fn ensure(meta: &Meta, share: &Share, is_target_new: bool) -> Result<()> {
-    mapping::ensure_source(meta, share.from, share.from_block, share.source_end())?;
+    let shown = shown_of(meta, share)?;
+    let range = (share.from_block, share.source_end());
+    mapping::ensure_source(meta, share.from, range, &shown)?;
     if !is_target_new {
         mapping::ensure(meta, share.to, share.to_block, share.target_end())?;
     }
-    for mapped in to_move(meta, share)? {
+    for mapped in to_move(meta, share, &shown)? {
         let place = place_of(share, mapped.block)?;
-        let key = Key::extent(share.from.plain(), mapped.block);
-        meta.ensure_stored(&key.at(mapped.version))?;
+        if !(range.0..range.1).contains(&mapped.block) {
+            let key = Key::extent(share.from.plain(), mapped.block);
+            meta.ensure_stored(&key.at(mapped.version))?;
+        }
         let end = place + mapped.extent.blocks();
         if place >= meta.shared_end {
             // Nothing is there, nor behind it.
@@ -177,28 +181,32 @@ pub(crate) fn ensure(meta: &Meta, share: &Share, is_target_new: bool) -> Result<
 pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i64, i64)> {
     let mut target = -mapping::punch(meta, zones, share.to, share.to_block, share.target_end())?;
     let mut source = 0;
-    for end in [share.from_block, share.source_end()] {
-        mapping::cut_frame(meta, share.from, end)?;
+    let mut shown = shown_of(meta, share)?;
+    let (from, to) = (share.from_block, share.source_end());
+    if { shown.iter() }.any(|mapped| mapped.block < from || mapped.end() > to) {
+        for end in [from, to] {
+            mapping::cut_frame(meta, share.from, end)?;
+        }
+        shown = shown_of(meta, share)?;
     }
-    for mapped in to_move(meta, share)? {
+    for mapped in to_move(meta, share, &shown)? {
         let place = place_of(share, mapped.block)?;
         source += mapping::move_to_store(meta, share.from, &mapped, place)?;
         note(meta, &Key::extent(SHARED, place), &mapped.extent);
     }
-    let shared = extents::overlapping(
-        meta,
-        share.from,
-        share.from_block,
-        share.source_end(),
-        usize::MAX,
-    )?;
-    for mapped in shared {
+    for mapped in shown {
         let (start, end) = inside(&mapped, share);
-        let part = mapped.extent.part(start - mapped.block, end - start);
-        let Extent::Shared { at, blocks } = part else {
-            continue;
+        let part = match mapped.extent {
+            shared @ Extent::Shared { .. } => shared.part(start - mapped.block, end - start),
+            // It is there now.
+            _ => Extent::Shared {
+                at: place_of(share, start)?,
+                blocks: (end - start) as u16,
+            },
         };
-        references::add(meta, at, at + u64::from(blocks))?;
+        if let Some((at, end)) = part.names() {
+            references::add(meta, at, end)?;
+        }
         let block = share.to_block + (start - share.from_block);
         target += mapping::put_shared(meta, zones, share.to, block, &part)?;
     }

@@ -28,7 +28,7 @@ use super::page::{LEVEL_MAX, Page};
 use cursor::Cursor;
 pub use insert::insert;
 use node::{KEY_MIN, Node};
-pub use range::{Range, floor, range};
+pub use range::{Range, floor, range, range_from_floor};
 pub use remove::remove;
 pub use verify::{Shape, verify};
 
@@ -102,22 +102,32 @@ pub fn ensure_resident(cache: &PageCache, root: PageId, key: &Key) -> Result<(),
 /// # Errors
 /// A page is missing or damaged, or the cache has a fault.
 pub fn ensure_around(cache: &PageCache, root: PageId, key: &Key) -> Result<(), TreeError> {
+    ensure_all_around(cache, root, key, key)
+}
+
+/// [`ensure_around`] of all keys from `first` to `last`.
+///
+/// # Errors
+/// A page is missing or damaged, or the cache has a fault.
+pub fn ensure_all_around(
+    cache: &PageCache,
+    root: PageId,
+    first: &Key,
+    last: &Key,
+) -> Result<(), TreeError> {
     if let Some(fault) = cache.fault() {
         return Err(fault);
     }
-    let (cursor, place) = Cursor::seek(cache, root, key)?;
-    let (before, after) = match place {
-        Ok(index) => (index, index + 1),
-        Err(index) => (index, index),
-    };
-    if before == 0 {
+    let (mut cursor, place) = Cursor::seek(cache, root, first)?;
+    if matches!(place, Ok(0) | Err(0)) {
         let mut cursor = cursor.clone();
         while cursor.back()? && cursor.leaf().count() == 0 {}
     }
-    if after >= cursor.leaf().count() {
-        let mut cursor = cursor;
-        while cursor.forward()? && cursor.leaf().count() == 0 {}
-    }
+    let ends_behind = |leaf: &Page| {
+        let index = leaf.count().checked_sub(1);
+        index.is_some_and(|index| leaf.key(index) > *last)
+    };
+    while !ends_behind(cursor.leaf()) && cursor.forward()? {}
     Ok(())
 }
 

@@ -17,21 +17,29 @@ pub fn floor<'a>(
     root: PageId,
     key: &Key,
 ) -> Result<Option<(Key, &'a [u8])>, TreeError> {
+    let (cursor, index) = floor_at(cache, root, key)?;
+    let leaf = cursor.leaf();
+    Ok(index.map(|index| (leaf.key(index), leaf.value(index))))
+}
+
+/// The leaf that has the last item whose key is not above `key`, and where in it; or the first leaf, if there is none.
+fn floor_at<'a>(
+    cache: &'a PageCache,
+    root: PageId,
+    key: &Key,
+) -> Result<(Cursor<'a>, Option<usize>), TreeError> {
     let (mut cursor, place) = Cursor::seek(cache, root, key)?;
     let mut items = match place {
         Ok(index) => index + 1,
         Err(index) => index,
     };
-    loop {
-        if let Some(index) = items.checked_sub(1) {
-            let leaf = cursor.leaf();
-            return Ok(Some((leaf.key(index), leaf.value(index))));
-        }
+    while items == 0 {
         if !cursor.back()? {
-            return Ok(None);
+            return Ok((cursor, None));
         }
         items = cursor.leaf().count();
     }
+    Ok((cursor, Some(items - 1)))
 }
 
 /// The items with keys in `keys`, in order. Pages are looked at as the iteration comes to them:
@@ -45,7 +53,17 @@ pub fn range(cache: &PageCache, root: PageId, keys: impl RangeBounds<Key>) -> Ra
     }
 }
 
-/// Iterator of [`range`].
+/// The items from `start` on with keys below `end`, and before them the last one below `start`, if `start` itself is not there: what
+/// [`floor`] and [`range`] find, in one search.
+pub fn range_from_floor(cache: &PageCache, root: PageId, start: Key, end: Key) -> Range<'_> {
+    Range {
+        cache,
+        state: RangeState::BeforeFloor(root, start),
+        end: Bound::Excluded(end),
+    }
+}
+
+/// Iterator of [`range`] and [`range_from_floor`].
 pub struct Range<'a> {
     cache: &'a PageCache,
     state: RangeState<'a>,
@@ -54,6 +72,7 @@ pub struct Range<'a> {
 
 enum RangeState<'a> {
     Before(PageId, Bound<Key>),
+    BeforeFloor(PageId, Key),
     /// The next item is at this index of the cursor's leaf, or in the leaves after it.
     At(Cursor<'a>, usize),
     Over,
@@ -61,8 +80,13 @@ enum RangeState<'a> {
 
 impl<'a> Range<'a> {
     fn try_next(&mut self) -> Result<Option<(Key, &'a [u8])>, TreeError> {
-        if let RangeState::Before(root, start) = self.state {
-            self.state = start_at(self.cache, root, start)?;
+        match self.state {
+            RangeState::Before(root, start) => self.state = start_at(self.cache, root, start)?,
+            RangeState::BeforeFloor(root, start) => {
+                let (cursor, index) = floor_at(self.cache, root, &start)?;
+                self.state = RangeState::At(cursor, index.unwrap_or(0));
+            }
+            RangeState::At(..) | RangeState::Over => {}
         }
         let RangeState::At(cursor, index) = &mut self.state else {
             return Ok(None);
