@@ -26,7 +26,7 @@ const RECORD_REST_BYTES: usize = 200;
 const ENTRY_BYTES: usize = 32;
 /// Most bytes of a compressed block that is inlined in the journal. Such a block is written twice, in the
 /// journal and packed: with more bytes, writing it once as it is costs less.
-const COMPRESSED_BYTES_MAX: usize = BLOCK_SIZE / 2 - 2 * ENTRY_BYTES;
+pub(super) const COMPRESSED_BYTES_MAX: usize = BLOCK_SIZE / 2 - 2 * ENTRY_BYTES;
 /// Most blocks of a file that one record may inline.
 pub(super) const JOURNAL_INLINE_BLOCKS_MAX: u64 = 4;
 /// Files, more or less, of which it is known whether their blocks compressed.

@@ -28,6 +28,7 @@ mod records;
 mod resize;
 mod seek;
 mod shift;
+mod single_blocks;
 mod snapshot_fence;
 mod staged;
 mod stored;

@@ -186,7 +186,7 @@ impl FileData {
     }
 
     /// The bytes of a frame, if they can be read and match.
-    fn frame_bytes(&self, packed: &Packed) -> Option<Vec<u8>> {
+    pub(super) fn frame_bytes(&self, packed: &Packed) -> Option<Vec<u8>> {
         let media = &self.store.media;
         let blocks = media.read(packed.addr, packed.span()).ok()?;
         match packed.verified(&blocks) {

@@ -13,6 +13,7 @@ use persimmon_format::record::{Op, Share};
 
 use super::clone::EXTENTS_MAX;
 use super::files::{Change, File, WriteBackExcluded};
+use super::single_blocks::SingleBlocks;
 use super::{FileData, blocks_in};
 use crate::error::{Error, Result};
 use crate::meta::{Intent, Transaction, sharing};
@@ -28,6 +29,7 @@ pub struct HeldSources<'a> {
     data: &'a FileData,
     /// Sorted. Those that could not be held are not among them.
     inos: Vec<Ino>,
+    single: SingleBlocks,
 }
 
 /// What one record has given new files so far.
@@ -98,7 +100,15 @@ impl FileData {
             drop(staged);
             excluded.push(guard);
         }
-        f(&HeldSources { data: self, inos })
+        let single = self.single_blocks(&inos).unwrap_or_else(|error| {
+            tracing::debug!(%error, "files with single compressed blocks are cloned one by one");
+            SingleBlocks::default()
+        });
+        f(&HeldSources {
+            data: self,
+            inos,
+            single,
+        })
     }
 }
 
@@ -192,6 +202,13 @@ impl WholeClones<'_> {
             match &mapped.extent {
                 Extent::Reserved { .. } | Extent::Hole { .. } => {}
                 inside @ (Extent::Inline(_) | Extent::Compressed(_)) => {
+                    content.put(mapped.block, inside.clone());
+                }
+                Extent::Packed(packed) if packed.is_short() => {
+                    let single = &self.sources.single;
+                    let Some(inside) = single.content(from, mapped.block, packed) else {
+                        return Ok(None);
+                    };
                     content.put(mapped.block, inside);
                 }
                 _ if tx.find(|meta| sharing::may_move(meta, from, mapped))? => {
@@ -255,11 +272,11 @@ struct Content {
 }
 
 impl Content {
-    fn put(&mut self, block: u64, extent: &Extent) {
-        if let Extent::Inline(bytes) | Extent::Compressed(bytes) = extent {
+    fn put(&mut self, block: u64, extent: Extent) {
+        if let Extent::Inline(bytes) | Extent::Compressed(bytes) = &extent {
             self.inline_bytes += bytes.len();
         }
-        self.inside.push((block, extent.clone()));
+        self.inside.push((block, extent));
     }
 
     /// Bytes of data of a file of this size.

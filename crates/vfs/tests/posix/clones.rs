@@ -1,8 +1,10 @@
 //! Clones of what is in a directory, many files in a record.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use persimmon_engine::Quotas;
+use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{
     AccessTimes, Caller, ClonedEntries, FileKind, Handle, Ino, InodeFlags, Listing, NamedIno,
     Options, Result, SetAttr, SetTime, Timestamp, WriteFlags, XattrMode,
@@ -253,6 +255,53 @@ fn what_was_written_before_is_cloned() {
     fs.vfs.fsync(attr.ino, handle).unwrap();
     assert!(files(&fs, to)["f"] == due);
     fs.vfs.release(attr.ino, handle).unwrap();
+    fs.remount();
+}
+
+/// A block that is compressed alone cannot be shared: what is stored of it is put again, while it is short.
+#[test]
+fn single_compressed_blocks_are_put_again() {
+    const FILES: usize = 300;
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 1024).fast()));
+    let engine = persimmon_engine::Options {
+        compression: persimmon_format::Compression::Lz4,
+        ..persimmon_engine::Options::default()
+    };
+    let fs = Fixture::with_engine(device, engine, Options::default());
+    let (from, to) = (fs.mkdir("from"), fs.mkdir("to"));
+    let content = |at: usize, len: usize| {
+        let mut content = noise(at as u8, len);
+        content.resize(4000, 0);
+        content
+    };
+    for at in 0..FILES {
+        make(&fs, from, &format!("f{at}"), &content(at, 500 + at));
+    }
+    make(&fs, from, "long", &content(1, 3000));
+    fs.vfs.sync().unwrap();
+    let done = clone_all(&fs, from, to, usize::MAX).unwrap();
+    assert_eq!(names(&done.left), ["long"]);
+    assert_eq!(done.files as usize, FILES);
+    assert_eq!(files(&fs, to).len(), FILES);
+    fs.vfs.sync().unwrap();
+    let fs = fs.after_power_cut(1);
+    let (there, here) = (files(&fs, fs.ino("from")), files(&fs, fs.ino("to")));
+    assert!(here.len() == FILES && here.iter().all(|(name, bytes)| there[name] == *bytes));
+    let changed = fs.ino("to/f0");
+    fs.write(changed, 100, &[9; 50]);
+    fs.vfs.sync().unwrap();
+    assert!(fs.content(fs.ino("from/f0")) == content(0, 500));
+    // Of clones too, one name after the other, and of what may not be packed yet. A block with a delta is cloned by itself.
+    fs.unlink("to/f0");
+    let (to, again, third) = (fs.ino("to"), fs.mkdir("again"), fs.mkdir("third"));
+    let due = files(&fs, to);
+    for (from, to, names_max) in [(to, again, 1), (again, third, usize::MAX)] {
+        let done = clone_all(&fs, from, to, names_max).unwrap();
+        // For some the tree may have no room before others are packed.
+        let made = files(&fs, to);
+        assert_eq!(made.len() + done.left.len(), due.len());
+        assert!(made.len() > FILES / 2 && made.iter().all(|(name, bytes)| due[name] == *bytes));
+    }
     fs.remount();
 }
 
