@@ -1,7 +1,9 @@
 //! The log: which zones hold it, and its blocks in order.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use persimmon_device::ZoneState;
 use persimmon_format::envelope;
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::page::PAGE_BLOCKS_MAX;
@@ -107,6 +109,14 @@ pub(crate) struct Log {
     pub newest: Option<Newest>,
 }
 
+/// Zones with a header of the volume.
+fn zones_with_headers(uses: &[ZoneUse]) -> impl Iterator<Item = (ZoneId, &ZoneHeaderFields)> {
+    uses.iter().zip(0..).filter_map(|(used, zone)| match used {
+        ZoneUse::Header(fields) => Some((ZoneId(zone), fields)),
+        _ => None,
+    })
+}
+
 impl Log {
     /// Finds the log among its candidates: in each the last good block, searched back from the
     /// write pointer.
@@ -141,11 +151,30 @@ impl Log {
     /// Whether the log's newest zone is written to its end, so that the log went on elsewhere if it did. Then a
     /// zone that was written to behind a header that is not good now is damaged: where write pointers prove nothing
     /// the device is flushed before the last block of a log zone, and behind each header until the next log zone
-    /// is begun.
-    pub(crate) fn may_go_on_elsewhere(&self, media: &Media<'_>, key: &VolumeKey) -> bool {
+    /// is begun. Where that one is there, and not ended as one is that the log left, the log ends here.
+    pub(crate) fn may_go_on_elsewhere(
+        &self,
+        media: &Media<'_>,
+        key: &VolumeKey,
+        uses: &[ZoneUse],
+    ) -> bool {
         let Some(last) = self.zones.last() else {
             return true;
         };
+        let begun = zones_with_headers(uses).filter(|(_, fields)| {
+            fields.role == Role::Log
+                && fields.sequence > last.sequence
+                && fields.first_log_sequence <= last.end()
+        });
+        let mut takes_writes: BTreeMap<u64, bool> = BTreeMap::new();
+        for (zone, fields) in begun {
+            let state = media.zone(zone).map(|info| info.state);
+            *takes_writes.entry(fields.sequence).or_insert(true) &=
+                state.is_some_and(ZoneState::is_writable);
+        }
+        if takes_writes.into_values().any(|all| all) {
+            return false;
+        }
         let capacity = |zone| media.zone(zone).map_or(0, |info| info.capacity);
         let both = std::iter::once(last.zone).chain(last.partner);
         let end = both.map(capacity).min().unwrap_or(0);
@@ -153,6 +182,16 @@ impl Log {
         last.written >= end
             && (media.geometry().write_pointer_is_proof
                 || last_good(media, key, last).is_some_and(is_last))
+    }
+
+    /// Zones that make a pair with one that was taken into use after the newest zone and has a good header: what one of two alone holds was
+    /// never acknowledged, so the other tells whether the log goes on there.
+    pub(crate) fn partners_taken_since(&self, uses: &[ZoneUse]) -> BTreeSet<ZoneId> {
+        let since = self.zones.last().map_or(0, |last| last.sequence);
+        let of_pairs = zones_with_headers(uses).filter(|(_, fields)| {
+            matches!(fields.role, Role::Log | Role::Metadata) && fields.sequence >= since
+        });
+        of_pairs.filter_map(|(_, fields)| fields.partner).collect()
     }
 
     /// The zone that holds, or would hold, the block with this sequence.

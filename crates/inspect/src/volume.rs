@@ -144,8 +144,6 @@ impl<'d> Inspector<'d> {
         let mut undecodable = undecodable;
         if identity.copies() > 1 {
             join_pairs(&mut media, &zones);
-            // The good header of the other tells where the log goes on.
-            undecodable.retain(|zone| media.partner(*zone).is_none());
         }
         let log = Log::find(&media, &key, &zones);
         if identity.copies() == 1 {
@@ -153,9 +151,11 @@ impl<'d> Inspector<'d> {
             let candidates = media.log_candidates();
             undecodable.extend(candidates.filter(|zone| media.is_offline(*zone)));
         }
-        if !log.may_go_on_elsewhere(&media, &key) {
+        if !log.may_go_on_elsewhere(&media, &key, &zones) {
             undecodable.clear();
         }
+        let partners = log.partners_taken_since(&zones);
+        undecodable.retain(|zone| !partners.contains(zone));
         media.check_supported()?;
         let footer = checkpoint::newest_footer(&media, &key, &log);
         if let Some(properties) = footer.and_then(|footer| footer.properties) {

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use persimmon_format::Ino;
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
+use persimmon_format::inode::{FLAG_DELTAS, FLAG_PREALLOCATED};
 use persimmon_format::packed::{CompressedFrame, Packed};
 
 use super::FileData;
 use super::journal_inline::COMPRESSED_BYTES_MAX;
-use crate::error::Result;
-use crate::meta::extents;
+use crate::error::{Error, Result};
+use crate::meta::View;
+use crate::meta::extents::{self, MappedExtent};
 use crate::zones::Pin;
 
 /// What some files have in such blocks.
@@ -24,33 +26,31 @@ impl SingleBlocks {
     }
 }
 
+/// Such a block of a file, where it lies, and what keeps it there until it is read.
+type Place = ((Ino, u64), Packed, Option<Pin>);
+
 impl FileData {
-    /// The single compressed blocks of files that nobody changes, as far as the tree has room for them until they are packed anew. Left out
-    /// is what cannot be read, and what is so long that writing it once costs less than the journal and packing.
+    /// The single compressed blocks of files that nobody changes, as far as there is room for them in the tree until they are packed anew, and
+    /// then on the device. Of a file that has one which is so long that writing it once costs less than the journal and packing, and of one
+    /// that cannot be cloned whole, there are none.
     pub(super) fn single_blocks(&self, inos: &[Ino]) -> Result<SingleBlocks> {
-        let extents_max = self.shared_extents_max() + 1;
-        let found: Vec<((Ino, u64), Packed, Option<Pin>)> = self.store.view(|view| {
-            view.find(|meta| {
-                let inline_max = self.placement.journal_inline_bytes_max();
-                let mut room = inline_max.saturating_sub(meta.journal_inline.bytes());
-                let mut found = Vec::new();
-                for ino in inos {
-                    let shown = extents::overlapping(meta, *ino, 0, FILE_BLOCKS_END, extents_max)?;
-                    for mapped in shown {
-                        let Extent::Packed(packed) = mapped.extent else {
-                            continue;
-                        };
-                        let len = u64::from(packed.frame.len);
-                        let is_long = len > COMPRESSED_BYTES_MAX as u64 || len > room;
-                        if packed.is_short() && !is_long {
-                            room -= len;
-                            let pin = self.store.zones.pin(packed.addr.zone());
-                            found.push(((*ino, mapped.block), packed, pin));
-                        }
-                    }
+        if !self.has_room_to_share() {
+            return Ok(SingleBlocks::default());
+        }
+        let found: Vec<Place> = self.store.view(|view| {
+            let inline_max = self.placement.journal_inline_bytes_max();
+            let inline = view.find(|meta| Ok(meta.journal_inline.bytes()))?;
+            let mut room = inline_max.saturating_sub(inline);
+            let mut found = Vec::new();
+            for ino in inos {
+                match self.single_places(view, *ino, &mut room) {
+                    Ok(places) => found.extend(places),
+                    // It is this file that cannot be cloned.
+                    Err(Error::ItemDamaged { .. }) => {}
+                    Err(error) => return Err(error),
                 }
-                Ok(found)
-            })
+            }
+            Ok(found)
         })?;
         let mut blocks = SingleBlocks::default();
         // Files that were written together lie in one block.
@@ -69,5 +69,32 @@ impl FileData {
             last = read.map(|read| (at, read));
         }
         Ok(blocks)
+    }
+
+    fn single_places(&self, view: &View<'_>, ino: Ino, room: &mut u64) -> Result<Vec<Place>> {
+        let extents_max = self.shared_extents_max();
+        let shown =
+            view.find(|meta| extents::overlapping(meta, ino, 0, FILE_BLOCKS_END, extents_max + 1))?;
+        let single = |mapped: &MappedExtent| match &mapped.extent {
+            Extent::Packed(packed) if packed.is_short() => Some((mapped.block, *packed)),
+            _ => None,
+        };
+        let places: Vec<(u64, Packed)> = shown.iter().filter_map(single).collect();
+        let lens = places.iter().map(|(_, packed)| u64::from(packed.frame.len));
+        let (longest, bytes): (u64, u64) = (lens.clone().max().unwrap_or(0), lens.sum());
+        let fits = longest <= COMPRESSED_BYTES_MAX as u64 && bytes <= *room;
+        if places.is_empty() || shown.len() > extents_max || !fits {
+            return Ok(Vec::new());
+        }
+        let inode = view.inode(ino)?.unwrap_or_default();
+        if inode.flags & (FLAG_PREALLOCATED | FLAG_DELTAS) != 0 {
+            return Ok(Vec::new());
+        }
+        *room -= bytes;
+        let pinned = |(block, packed): (u64, Packed)| {
+            let pin = self.store.zones.pin(packed.addr.zone());
+            ((ino, block), packed, pin)
+        };
+        Ok(places.into_iter().map(pinned).collect())
     }
 }

@@ -136,10 +136,6 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     }
     zones.sort_by_key(|found| found.zone.sequence);
     if identity.copies() > 1 {
-        // What is in one zone of a pair only was never acknowledged: the good header of the other tells where the log goes on.
-        let partners = { zones.iter() }.filter_map(|found| found.partner);
-        let partners: BTreeSet<ZoneId> = partners.collect();
-        undecodable.retain(|zone| !partners.contains(zone));
         zones = join_pairs(zones);
     } else {
         // One that is offline tells nothing either. Of a pair the other does.
@@ -168,6 +164,8 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     if !may_go_on_elsewhere(media, &key, zones.last(), &found)? {
         undecodable.clear();
     }
+    let partners = partners(&headers, &identity, zones.last());
+    undecodable.retain(|zone| !partners.contains(zone));
     for found in &zones {
         if let [Some(one), Some(other)] = found.copies {
             media.pairs.join(one.zone, other.zone);
@@ -178,6 +176,22 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
         zones,
         undecodable,
     })
+}
+
+/// Zones that make a pair with one that was taken into use after the log's newest zone and has a good header. What one of two alone holds was
+/// never acknowledged, so the other tells whether the log goes on there.
+fn partners(
+    headers: &Headers,
+    identity: &VolumeIdentity,
+    newest: Option<&FoundZone>,
+) -> BTreeSet<ZoneId> {
+    let since = newest.map_or(0, |newest| newest.zone.sequence);
+    let of_pairs = headers.good.iter().filter(|(header, _)| {
+        header.volume.uuid == identity.uuid
+            && matches!(header.role, Role::Log | Role::Metadata)
+            && header.sequence >= since
+    });
+    of_pairs.filter_map(|(header, _)| header.partner).collect()
 }
 
 /// Whether the log's newest zone is written to its end, so that the log went on elsewhere if it did. Then a

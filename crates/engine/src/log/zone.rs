@@ -21,8 +21,6 @@ pub(crate) struct FoundZone {
     pub(crate) zone: LogZone,
     /// The zone that addresses name; of a pair it may be gone.
     pub(super) named: ZoneId,
-    /// The other zone of a pair, where its header says which.
-    pub(super) partner: Option<ZoneId>,
     /// Blocks that can be read, and count.
     pub(crate) write_pointer: u32,
     /// The zones that hold it, one or two.
@@ -45,7 +43,6 @@ impl FoundZone {
                 capacity,
             },
             named: partner.map_or(copy.zone, |partner| copy.zone.min(partner)),
-            partner,
             write_pointer: copy.write_pointer,
             copies: [Some(copy), None],
         }
