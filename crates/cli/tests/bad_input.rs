@@ -80,12 +80,14 @@ fn mkfs_says_how_many_zones_are_needed_and_leaves_nothing() {
 fn wrong_invocations_have_a_code_of_their_own() {
     let place = Place::new();
     let label = "x".repeat(65);
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["--zone-size", "512K"], "1 MiB"),
         (&["--zone-size", "8G"], "4 GiB"),
         (&["--zone-size", "1M", "--zone-capacity", "2M"], "capacity"),
         (&["--zone-capacity", "5000"], "4096"),
         (&["--label", &label], "65 bytes"),
+        (&["--compression", "zstd:16"], "zstd:1 to zstd:15"),
+        (&["--compression", "zstd:0"], "zstd:1 to zstd:15"),
         (&["--uuid", "00000000-0000-0000-0000-000000000000"], "zeros"),
     ];
     for (options, word) in cases {
@@ -127,6 +129,8 @@ fn mount_names_what_it_does_not_understand() {
     unchanged(&place.path("a"), || {
         place.refused(&["mount", "a", "dir", "-o", "compress"], 1, &["'compress'"]);
         place.refused(&["mount", "a", "dir", "-o", "commit=soon"], 1, &["'soon'"]);
+        let level = "compression=zstd:16";
+        place.refused(&["mount", "a", "dir", "-o", level], 1, &["zstd:15"]);
         place.refused(&["mount", "a", "a"], 1, &["not a directory"]);
         place.refused(&["mount", "a"], 1, &["<DIR>"]);
         place.refused(&["mount", "absent", "dir"], 32, &["absent"]);

@@ -47,7 +47,7 @@ mod zones;
 
 pub use data::{Admission, CloneRange, CloneWhen, Cloned, InoMap, Seek, Shift};
 pub use data::{Given, HeldSources, WholeClones};
-pub use data::{StoredContent, StoredLook, StoredPiece};
+pub use data::{StoredContent, StoredLook, StoredPiece, WriteHint};
 pub use empty::RebuildStart;
 pub use error::{Error, Result};
 pub use fair_lock::{FairGuard, FairLock};

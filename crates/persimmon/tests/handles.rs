@@ -189,6 +189,36 @@ fn a_copy_has_content_permissions_and_holes() {
 }
 
 #[test]
+fn copies_share_their_blocks() {
+    let fs = memory();
+    let mut state = 1_u32;
+    let noise = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    fs.write("/from", (0..2 << 20).map(noise).collect::<Vec<u8>>())
+        .unwrap();
+    fs.sync().unwrap();
+    let used = || {
+        fs.sync().unwrap();
+        let room = fs.statfs().unwrap();
+        (room.blocks - room.blocks_free) * u64::from(room.block_size)
+    };
+    let before = used();
+    for copy in 0..8 {
+        fs.copy("/from", format!("/copy {copy}")).unwrap();
+    }
+    let source = fs.open_file("/from", &OpenOptions::new().read(true));
+    let part = fs.open_file("/part", &OpenOptions::new().write(true).create(true));
+    let (source, part) = (source.unwrap(), part.unwrap());
+    assert_eq!(source.copy_to(4096, &part, 8192, 1 << 20).unwrap(), 1 << 20);
+    assert!(used() - before < 1 << 20, "{} and {before}", used());
+    let due = fs.read("/from").unwrap();
+    assert!(fs.read("/copy 7").unwrap() == due);
+    assert!(fs.read("/part").unwrap()[8192..] == due[4096..4096 + (1 << 20)]);
+}
+
+#[test]
 fn appending_tells_where_it_ends() {
     let fs = memory();
     let log = fs

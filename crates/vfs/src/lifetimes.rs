@@ -3,6 +3,7 @@
 
 use persimmon_sync::atomic::{AtomicU8, Ordering};
 
+use persimmon_engine::WriteHint;
 use persimmon_format::Lifetime;
 
 use crate::handles::Open;
@@ -48,12 +49,15 @@ impl Vfs {
         }
     }
 
-    /// The hint of the open file that is written through. A kernel that writes from its cache
-    /// does not know which one that is: then the last hint that any of them got.
-    pub(crate) fn hint(&self, ino: Ino, open: Option<&Open>) -> Option<Lifetime> {
+    /// What the open file tells of what is written through it. A kernel that writes from its cache does not know which one that is: then the
+    /// last lifetime that any of them got.
+    pub(crate) fn hint(&self, ino: Ino, open: Option<&Open>) -> WriteHint {
         match open {
-            Some(open) => open.hint.get(),
-            None => self.nodes.get(ino)?.hint.get(),
+            Some(open) => WriteHint {
+                lifetime: open.hint.get(),
+                whole_blocks: open.flags.direct,
+            },
+            None => self.nodes.get(ino).and_then(|node| node.hint.get()).into(),
         }
     }
 }

@@ -243,7 +243,8 @@ pub struct OpenFlags {
     /// Every write is in the hands of the device or of the host's kernel before it returns: it outlives the death of this
     /// process, not the power.
     pub write_through: bool,
-    /// Reads go to the device, past what the volume keeps of those before (`O_DIRECT`).
+    /// Reads go to the device, past what the volume keeps of those before, and what is written is stored in whole blocks, not compressed
+    /// (`O_DIRECT`).
     pub direct: bool,
     /// `O_EXCL`: create fails on an existing name; a temporary file cannot be linked.
     pub exclusive: bool,

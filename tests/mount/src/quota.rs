@@ -102,7 +102,8 @@ fn users_groups_and_trees_are_limited(bed: &TestBed) -> Result<()> {
         script(&bed.work, &program, text)
     };
     run_on(
-        "$P quota report $V | grep -q 'project *7 .*4.0 MiB'; $P quota set $V --project 7 --hard 5M; $P quota off $V; $P quota on $V",
+        "$P quota report $V | grep -q 'project *7 .*4.0 MiB'; $P quota set $V --project 7 --hard 1M | grep -q 'more than this; nothing is lost'; \
+         $P quota set $V --project 7 --hard 5M; $P quota off $V; $P quota on $V",
     )?;
     volume.fsck()?;
     volume.mount(&[])?;

@@ -129,7 +129,7 @@ impl FileData {
             return Ok(None);
         }
         let tries_deltas = self.may_make_deltas() && self.similarity.worth_trying(ino);
-        let tries_compression = self.compressibility.worth_trying(ino);
+        let tries_compression = !member.hint.whole_blocks && self.compressibility.worth_trying(ino);
         if !tries_deltas && !tries_compression {
             return Ok(None);
         }

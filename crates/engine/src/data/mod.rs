@@ -56,6 +56,7 @@ use read_cache::ReadCache;
 pub use seek::Seek;
 pub use shift::Shift;
 use snapshot_fence::SnapshotFence;
+pub use staged::WriteHint;
 pub use stored::{StoredContent, StoredLook, StoredPiece};
 use tails::Tails;
 use truncations::Truncations;

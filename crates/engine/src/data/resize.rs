@@ -13,7 +13,7 @@ use persimmon_format::{Ino, Key, KeyKind, SubvolumeId};
 use super::FileData;
 use super::files::{Change, File};
 use super::growth::Growth;
-use super::staged::Staged;
+use super::staged::{Staged, WriteHint};
 use super::write::{Writing, end_of};
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::error::{Error, Result};
@@ -257,7 +257,7 @@ impl FileData {
             file,
             change: Some(change),
             now,
-            hint: None,
+            hint: WriteHint::default(),
             has_room: false,
         };
         let zero = |from: u64, to: u64| {

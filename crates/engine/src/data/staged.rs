@@ -22,6 +22,34 @@ pub(crate) struct Times {
     pub(crate) ctime: Timestamp,
 }
 
+/// What whoever writes tells of the data. It is remembered with what is staged, and not otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteHint {
+    /// How long it will live, in the place of what the file says.
+    pub lifetime: Option<Lifetime>,
+    /// Its blocks are stored as they are, whatever the compression of the file (`O_DIRECT`).
+    pub whole_blocks: bool,
+}
+
+impl WriteHint {
+    /// Of what is staged together, and was staged before: what was said last counts, and all of it is stored whole if some is to be.
+    pub(super) fn after(self, before: WriteHint) -> WriteHint {
+        WriteHint {
+            lifetime: self.lifetime.or(before.lifetime),
+            whole_blocks: self.whole_blocks || before.whole_blocks,
+        }
+    }
+}
+
+impl From<Option<Lifetime>> for WriteHint {
+    fn from(lifetime: Option<Lifetime>) -> WriteHint {
+        WriteHint {
+            lifetime,
+            whole_blocks: false,
+        }
+    }
+}
+
 /// A file whose last run has at least this many blocks is being written sequentially.
 const SEQUENTIAL_BLOCKS: usize = FRAME_BLOCKS_MAX / 4;
 
@@ -40,8 +68,8 @@ pub(crate) struct Staged {
     pub(crate) size: Option<u64>,
     /// Size in the history.
     pub(crate) committed_size: u64,
-    /// Lifetime told for what is staged by whoever had the file open; else the inode's counts.
-    pub(crate) hint: Option<Lifetime>,
+    /// What was told of what is staged by whoever had the file open.
+    pub(crate) hint: WriteHint,
     /// How the dirty layer made the file grow.
     pub(crate) growth: Growth,
     /// How the frozen layer made the file grow.

@@ -5,13 +5,13 @@
 //! the lock; one of several, or at the end of the file, is a [`Change`].
 
 use persimmon_device::BLOCK_SIZE;
+use persimmon_format::Ino;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Timestamp;
-use persimmon_format::{Ino, Lifetime};
 
 use super::FileData;
 use super::files::{Change, File};
-use super::staged::{Staged, Times};
+use super::staged::{Staged, Times, WriteHint};
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::error::{Error, Result};
 use crate::invariant::{invariant, invariant_holds};
@@ -61,7 +61,7 @@ pub(super) struct Writing<'a> {
     /// The change that it is, or is part of, if it is not one chunk alone.
     pub(super) change: Option<&'a Change<'a>>,
     pub(super) now: Timestamp,
-    pub(super) hint: Option<Lifetime>,
+    pub(super) hint: WriteHint,
     /// All of its blocks have been promised.
     pub(super) has_room: bool,
 }
@@ -86,18 +86,17 @@ impl FileData {
     /// Writes to a regular file. Visible at once, durable after [`FileData::sync_file`]. Returns how
     /// many bytes were written: fewer than asked for where room ran out half way.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], now: Timestamp) -> Result<usize> {
-        self.write_hinted(ino, offset, data, now, None)
+        self.write_hinted(ino, offset, data, now, WriteHint::default())
     }
 
-    /// [`FileData::write`] of data with a lifetime that counts in the place of the file's own. It is
-    /// remembered with what is staged, and not otherwise.
+    /// [`FileData::write`] of data of which more is known.
     pub fn write_hinted(
         &self,
         ino: Ino,
         offset: u64,
         data: &[u8],
         now: Timestamp,
-        hint: Option<Lifetime>,
+        hint: WriteHint,
     ) -> Result<usize> {
         self.write_at(ino, offset, data, (now, hint), false)
     }
@@ -108,7 +107,7 @@ impl FileData {
         ino: Ino,
         offset: u64,
         data: &[u8],
-        hint: (Timestamp, Option<Lifetime>),
+        hint: (Timestamp, WriteHint),
         promised: &Promised,
     ) -> Result<usize> {
         let end = end_of(offset, data.len() as u64)?;
@@ -121,7 +120,7 @@ impl FileData {
         ino: Ino,
         offset: u64,
         data: &[u8],
-        (now, hint): (Timestamp, Option<Lifetime>),
+        (now, hint): (Timestamp, WriteHint),
         has_room: bool,
     ) -> Result<usize> {
         self.store.check_changeable(ino)?;
@@ -151,7 +150,7 @@ impl FileData {
         ino: Ino,
         data: &[u8],
         now: Timestamp,
-        hint: Option<Lifetime>,
+        hint: WriteHint,
     ) -> Result<(u64, usize)> {
         self.store.check_changeable(ino)?;
         let file = self.load(ino)?;
@@ -246,10 +245,8 @@ impl FileData {
                 match self.try_stage(&mut staged, offset, bytes, &old_blocks, room) {
                     Ok(()) => {
                         self.count_staged(&mut staged);
-                        // What is staged together is placed together, as was said last.
-                        if alone || hint.is_some() {
-                            staged.hint = hint;
-                        }
+                        // What is staged together is placed together.
+                        staged.hint = if alone { hint } else { hint.after(staged.hint) };
                         staged.times = Some(Times {
                             mtime: now,
                             ctime: staged.change_time(now),

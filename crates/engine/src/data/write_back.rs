@@ -21,7 +21,7 @@ use super::files::File;
 use super::growth::Growth;
 use super::journal_inline::JOURNAL_INLINE_BLOCKS_MAX;
 use super::records::Pending;
-use super::staged::{Staged, Times};
+use super::staged::{Staged, Times, WriteHint};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault, unless};
 use crate::in_flight::InFlight;
@@ -76,8 +76,8 @@ pub(super) struct BatchFile {
     pub(super) committed_size: u64,
     pub(super) growth: Growth,
     pub(super) times: Option<Times>,
-    /// Lifetime hint given with the frozen data. Without one the inode's hint counts.
-    hint: Option<Lifetime>,
+    /// What was told of the frozen data. Without a lifetime the inode's counts.
+    pub(super) hint: WriteHint,
     pub(super) blocks: u64,
     pub(super) frozen: Vec<(u64, Buffer)>,
 }
@@ -342,11 +342,12 @@ impl FileData {
                 mappings.extend(blocks);
                 continue;
             }
-            let hint = member.hint.or_else(|| inode.lifetime_hint());
+            let hint = member.hint.lifetime.or_else(|| inode.lifetime_hint());
             let hint = hint.and_then(Lifetime::class);
             let is_few = mode.is_small() && member.blocks < SYNCED_BLOCKS_MIN;
             // On a full volume whole blocks can always be overwritten, and what a frame spared may be another's by then.
             let may_compress = !is_few || member.blocks > 1 && self.has_room_to_share();
+            let may_compress = may_compress && !member.hint.whole_blocks;
             let compression = self.compression_for(&inode).filter(|_| may_compress);
             let is_sought = may_lie_in_tree && !is_few && mode != Mode::Rewrite;
             for (block, data) in &member.frozen {

@@ -1,10 +1,10 @@
 //! The content of files, and the space that it takes.
 
+use persimmon_format::Ino;
 use persimmon_format::inode::{Inode, Timestamp};
-use persimmon_format::{Ino, Lifetime};
 
 use super::Volume;
-use crate::data::{CloneRange, Cloned, Seek};
+use crate::data::{CloneRange, Cloned, Seek, WriteHint};
 use crate::error::Result;
 use crate::space::{Promised, SpaceReport};
 
@@ -44,17 +44,18 @@ impl Volume {
         self.engine.data.write(ino, offset, data, now)
     }
 
-    /// [`Volume::write`] of data with a lifetime that counts in the place of the file's own. It is
-    /// remembered with what is staged, and not otherwise.
+    /// [`Volume::write`] of data of which more is known.
     pub fn write_hinted(
         &self,
         ino: Ino,
         offset: u64,
         data: &[u8],
         now: Timestamp,
-        hint: Option<Lifetime>,
+        hint: impl Into<WriteHint>,
     ) -> Result<usize> {
-        self.engine.data.write_hinted(ino, offset, data, now, hint)
+        self.engine
+            .data
+            .write_hinted(ino, offset, data, now, hint.into())
     }
 
     /// The same of data whose blocks were promised: it finds room on the volume and in memory without waiting for either.
@@ -63,7 +64,7 @@ impl Volume {
         ino: Ino,
         offset: u64,
         data: &[u8],
-        hint: (Timestamp, Option<Lifetime>),
+        hint: (Timestamp, WriteHint),
         promised: &Promised,
     ) -> Result<usize> {
         self.engine
@@ -78,9 +79,9 @@ impl Volume {
         ino: Ino,
         data: &[u8],
         now: Timestamp,
-        hint: Option<Lifetime>,
+        hint: impl Into<WriteHint>,
     ) -> Result<(u64, usize)> {
-        self.engine.data.append(ino, data, now, hint)
+        self.engine.data.append(ino, data, now, hint.into())
     }
 
     /// Staged data of a file enters the history. Nothing is made durable.

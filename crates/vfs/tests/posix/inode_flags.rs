@@ -2,10 +2,11 @@
 
 use persimmon_engine::Quotas;
 use persimmon_vfs::{
-    Caller, Error, Handle, Ino, InodeFlags, ROOT, Result, SetAttr, SetTime, Timestamp, XattrMode,
+    Caller, Error, Handle, Ino, InodeFlags, OpenFlags, ROOT, Result, SetAttr, SetTime, Timestamp,
+    WriteFlags, XattrMode,
 };
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, READ_WRITE};
 
 const NAME: &[u8] = b"user.persimmon.compression";
 const COMPRESS: u32 = 0x4;
@@ -51,6 +52,52 @@ fn flags_show_the_attribute() {
     }
     fs.vfs.removexattr(ino, NAME).unwrap();
     assert_eq!(shown(&fs, ino), 0);
+}
+
+#[test]
+fn levels_out_of_range_are_refused() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"");
+    tell(&fs, ino, "zstd:15");
+    for value in ["zstd:16", "zstd:0", "zstd:", "lz4:1", "gzip", ""] {
+        let told = fs
+            .vfs
+            .setxattr(&fs.root, ino, NAME, value.as_bytes(), XattrMode::Either);
+        assert!(matches!(told, Err(Error::Invalid(_))), "{value}: {told:?}");
+    }
+    assert_eq!(told(&fs, ino).as_deref(), Some("zstd:15"));
+}
+
+/// What is written past caches is for who wants its blocks as they are: at once, and at their places.
+#[test]
+fn direct_writes_are_stored_whole() {
+    let fs = Fixture::default();
+    let text = b"what is written again and again. ".repeat(4000);
+    let stored = |name: &[u8], direct: bool, pieces: &[&[u8]]| {
+        let flags = OpenFlags {
+            direct,
+            ..READ_WRITE
+        };
+        let (attr, handle) = fs.vfs.create(&fs.root, ROOT, name, 0o644, flags).unwrap();
+        tell(&fs, attr.ino, "lz4");
+        let mut at = 0;
+        for piece in pieces {
+            let flags = WriteFlags::default();
+            fs.vfs.write(attr.ino, handle, at, piece, flags).unwrap();
+            fs.vfs.fsync(attr.ino, handle).unwrap();
+            at += piece.len() as u64;
+        }
+        fs.vfs.release(attr.ino, handle).unwrap();
+        fs.vfs.sync().unwrap();
+        assert!(fs.content(attr.ino) == pieces.concat());
+        fs.vfs.getattr(attr.ino).unwrap().blocks * 512
+    };
+    // At once, and single blocks that are synced.
+    let (long, short) = (&text[..1 << 17], &text[..4096]);
+    assert_eq!(stored(b"direct", true, &[long]), 1 << 17);
+    assert!(stored(b"ordinary", false, &[long]) < 1 << 13);
+    assert_eq!(stored(b"blocks, direct", true, &[short; 3]), 3 << 12);
+    assert!(stored(b"blocks", false, &[short; 3]) < 1 << 12);
 }
 
 #[test]
