@@ -12,7 +12,7 @@ use super::growth::Growth;
 use super::{FileData, blocks_in};
 use crate::error::{Error, Result};
 use crate::meta::extents::MappedExtent;
-use crate::meta::{Intent, sharing};
+use crate::meta::{Intent, Meta, sharing};
 
 /// Extents of the source that one record shares.
 pub(super) const EXTENTS_MAX: usize = 64;
@@ -265,7 +265,10 @@ impl FileData {
                     // A compressed frame moves as a whole: none of it may be what is replaced.
                     let is_apart = range.from.plain() != range.to.plain()
                         || !reaches_into(mapped, to, to + blocks);
-                    tx.find(|meta| Ok(is_apart && sharing::may_move(meta, range.from, mapped)?))
+                    let source = (range.from, &source);
+                    let may_be_cloned =
+                        |meta: &Meta| sharing::may_be_cloned(meta, source, &inode, mapped);
+                    tx.find(|meta| Ok(is_apart && may_be_cloned(meta)?))
                 };
                 let (step, taken) = next_step(&extents, start, deltas.end, may_move)?;
                 let to_block = to + done;

@@ -156,7 +156,7 @@ impl WholeClones<'_> {
         (from, source): (Ino, &Inode),
         (dir, inode): (Ino, &Inode),
     ) -> Result<Given> {
-        let content = match self.content_of(tx, from, source)? {
+        let content = match self.content_of(tx, (from, source), inode)? {
             Some(content) => content,
             None => return Ok(Given::ByRange),
         };
@@ -180,8 +180,8 @@ impl WholeClones<'_> {
     fn content_of(
         &self,
         tx: &Transaction<'_>,
-        from: Ino,
-        source: &Inode,
+        (from, source): (Ino, &Inode),
+        target: &Inode,
     ) -> Result<Option<Content>> {
         // Overwriting a shared block frees nothing: the room that was promised for it would be gone. Deltas are read before they are given.
         let is_plain = source.flags & (FLAG_PREALLOCATED | FLAG_DELTAS) == 0;
@@ -211,7 +211,10 @@ impl WholeClones<'_> {
                     };
                     content.put(mapped.block, inside);
                 }
-                _ if tx.find(|meta| sharing::may_move(meta, from, mapped))? => {
+                _ if tx.find(|meta| {
+                    sharing::may_be_cloned(meta, (from, source), target, mapped)
+                })? =>
+                {
                     content.share(mapped.block, mapped.end().min(blocks));
                 }
                 _ => return Ok(None),

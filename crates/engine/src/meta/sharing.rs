@@ -1,12 +1,13 @@
 //! Sharing blocks between files: what one file has moves to the store of shared blocks, and both files name it there.
 
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX};
-use persimmon_format::inode::SHARED;
+use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::quota::Counting;
 use persimmon_format::record::Share;
 use persimmon_format::{Ino, Key, SubvolumeId};
 
 use super::extents::{self, MappedExtent};
+use super::quota::Owners;
 use super::{Meta, mapping, references};
 use crate::error::{Error, Result};
 use crate::zones::Zones;
@@ -71,6 +72,21 @@ pub(crate) fn may_move(meta: &Meta, ino: Ino, mapped: &MappedExtent) -> Result<b
         }
     }
     Ok(true)
+}
+
+/// Whether an extent may move to the store for a clone. If owners would be charged more for it then, that is for them to do, and for nobody who
+/// may only read the file.
+pub(crate) fn may_be_cloned(
+    meta: &Meta,
+    (from, source): (Ino, &Inode),
+    target: &Inode,
+    mapped: &MappedExtent,
+) -> Result<bool> {
+    let is_of_others = Owners::of(source) != Owners::of(target);
+    if is_of_others && costs_owners(meta, &mapped.extent) {
+        return Ok(false);
+    }
+    may_move(meta, from, mapped)
 }
 
 /// Where the blocks of the store that an extent is, or names, end; 0 if it has nothing to do with the store.

@@ -439,6 +439,45 @@ fn clones_are_charged() {
     assert!(get(&fs, of).bytes_used() <= MIB / 2);
 }
 
+/// What becomes shared counts whole. Whoever may only read a file must not bring that upon its owner.
+#[test]
+fn clones_by_others_charge_nobody_else() {
+    let fs = fixture();
+    let (source, handle) = create(&fs, &user(ALICE, STAFF), ROOT, "a").unwrap();
+    let name = b"user.persimmon.compression";
+    fs.vfs
+        .setxattr(&Caller::root(), source, name, b"lz4", XattrMode::Either)
+        .unwrap();
+    let content = b"what compresses well. ".repeat(50_000);
+    write(&fs, (source, handle), 0, &content).unwrap();
+    fs.vfs.sync().unwrap();
+    let of = owner(OwnerKind::User, ALICE);
+    let before = get(&fs, of);
+    assert!(before.bytes_used() < 500_000);
+    for (name, by) in [("b", user(1234, 1234)), ("c", Caller::root())] {
+        let (copy, handle) = create(&fs, &by, ROOT, name).unwrap();
+        let from = (source, Handle::NONE, 0);
+        let _ = fs
+            .vfs
+            .copy_file_range(from, (copy, handle, 0), content.len() as u64);
+        check_counts(&fs);
+        assert_eq!(get(&fs, of).bytes_used(), before.bytes_used(), "{name}");
+    }
+    // What is hers alone she may share, and is charged for both.
+    let (copy, handle) = create(&fs, &user(ALICE, STAFF), ROOT, "d").unwrap();
+    let (from, to) = ((source, Handle::NONE, 0), (copy, handle, 0));
+    let len = content.len() as u64;
+    assert_eq!(fs.vfs.copy_file_range(from, to, len).unwrap(), len);
+    assert!(fs.content(copy) == content);
+    check_counts(&fs);
+    assert!(get(&fs, of).bytes_used() >= 2 * len);
+    let dir = fs.mkdir("clones");
+    fs.vfs
+        .clone_entries(&Caller::root(), ROOT, dir, (0, usize::MAX))
+        .unwrap();
+    check_counts(&fs);
+}
+
 #[test]
 fn inodes_are_limited() {
     let fs = fixture();
