@@ -4,9 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 
-use persimmon_format::extent::Extent;
 use persimmon_format::inode::{SHARED, Timestamp};
-use persimmon_format::packed::{FrameTally, PackUnits};
 use persimmon_format::quota::{Counting, QuotaState};
 use persimmon_format::record::Op;
 use persimmon_format::version::{Changes, Subvolume, Version, is_snapshot_name};
@@ -19,6 +17,8 @@ use crate::meta::settle::{self, Place};
 use crate::meta::versions::Edit;
 use crate::meta::{Intent, Meta, Transaction, changes};
 use crate::store::{Store, Walked};
+
+mod space;
 
 /// Items of all kinds that are under an inode.
 const ALL_ITEMS: (Place, Place) = ((KeyKind::INODE, 0), (KeyKind::REFERENCES, 0));
@@ -586,85 +586,6 @@ impl Snapshots {
             match last {
                 Some(key) if left > 0 => from = Bound::Excluded(key),
                 _ => return Ok(()),
-            }
-        }
-    }
-
-    /// What is freed when a snapshot alone is deleted.
-    pub(crate) fn space(&self, id: SubvolumeId) -> Result<PackUnits> {
-        self.of_one_table(|| self.space_in_table(id))
-    }
-
-    fn space_in_table(&self, id: SubvolumeId) -> Result<PackUnits> {
-        let (version, child) = {
-            let meta = self.store.meta();
-            let all = meta.versions.subvolumes();
-            let version = all.get(&id).ok_or(Error::NoSuchSnapshot)?.version;
-            let shown = all.values().filter(|s| s.version == version).count();
-            match (shown, meta.versions.children(version).as_slice()) {
-                (1, []) => (version, version),
-                (1, [child]) => (version, *child),
-                _ => return Ok(PackUnits::ZERO),
-            }
-        };
-        let mut inos = BTreeSet::new();
-        let mut from = Bound::Unbounded;
-        while let Some(entry) = self.next_entry(child, from)? {
-            inos.insert(Ino(entry.item));
-            from = Bound::Excluded(entry);
-        }
-        if child == version {
-            self.each_made(version, |ino| {
-                inos.insert(ino);
-            })?;
-        }
-        let mut freed = PackUnits::ZERO;
-        for ino in inos {
-            freed += self.space_of_inode(ino, version, child)?;
-        }
-        Ok(freed)
-    }
-
-    /// What a version has of an inode that nobody has once it is gone, `child` being the one below it, or itself if there is none.
-    fn space_of_inode(&self, ino: Ino, version: VersionId, child: VersionId) -> Result<PackUnits> {
-        let (held, hiding) = {
-            let meta = self.store.meta();
-            let at = |number| meta.versions.at_version(ino, number);
-            (at(version)?, at(child)?)
-        };
-        let is_gone = self.store.view::<_, Error>(|view| {
-            view.find(|meta| Ok(version == child || !meta.is_there(&hiding)?))
-        })?;
-        let (mut tally, mut freed) = (FrameTally::default(), PackUnits::ZERO);
-        let (mut from, end) = (
-            Bound::Included(Key::extent(ino, 0)),
-            Key::new(ino, KeyKind::ORPHAN, 0),
-        );
-        let mut here: Option<(u64, Extent)> = None;
-        loop {
-            let (found, last) = self
-                .store
-                .look(Walked::Stored, from, &(..end), |key, value| {
-                    let held = held.scope.owns(key.version);
-                    let hides = hiding.scope.owns(key.version);
-                    let extent = Extent::decode(value).ok()?;
-                    (held || hides).then_some((key.item, held, hides, extent))
-                })?;
-            for (item, is_held, hides, extent) in found {
-                if is_held {
-                    here = Some((item, extent));
-                }
-                if let Some((block, extent)) = &here
-                    && *block == item
-                    && (is_gone && is_held || hides && !is_held)
-                {
-                    freed += tally.extent(ino, *block, extent).units;
-                    here = None;
-                }
-            }
-            match last {
-                Some(key) => from = Bound::Excluded(key),
-                None => return Ok(freed),
             }
         }
     }

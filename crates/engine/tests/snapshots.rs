@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::content::{
-    check_counts, check_stored, clone, edit, large_zones, open, open_with, read, text, write,
+    check_counts, check_stored, clone, edit, large_zones, open, open_with, read, settle, text,
+    valid_blocks, write,
 };
 use common::{NOW, create, fresh, noise, unlink};
 use persimmon_engine::{Deltas, Error, Intent, Progress, Task, Volume};
@@ -21,16 +22,6 @@ use rand::{Rng, SeedableRng};
 
 const BLOCK: usize = 4096;
 const MAIN: SubvolumeId = SubvolumeId::MAIN;
-
-fn settle(volume: &Volume) {
-    while volume.step(Task::Settle).unwrap() == Progress::Worked {}
-}
-
-fn valid_blocks(volume: &Volume) -> u64 {
-    let zones = volume.zones();
-    let data = zones.iter().filter(|zone| zone.entry.role == Role::Data);
-    data.map(|zone| u64::from(zone.entry.valid)).sum()
-}
 
 /// Items of versions: none is left where there are no snapshots any more and everything is settled.
 fn versioned_items(volume: &Volume) -> usize {

@@ -42,6 +42,20 @@ fn overlapping(meta: &Meta, from: u64, to: u64) -> Result<Vec<Counted>> {
     Ok(found)
 }
 
+/// Ranges of these blocks, all of which some file has, each with how many files have it.
+pub(crate) fn counts(meta: &Meta, from: u64, to: u64) -> Result<Vec<(u64, u64, u32)>> {
+    let (mut ranges, mut done) = (Vec::new(), from);
+    for counted in overlapping(meta, from, to)? {
+        let (start, end) = (counted.from.max(from), counted.to.min(to));
+        ranges.push((done, start, 1));
+        ranges.push((start, end, counted.count));
+        done = end;
+    }
+    ranges.push((done, to, 1));
+    ranges.retain(|(start, end, _)| start < end);
+    Ok(ranges)
+}
+
 /// Makes sure that [`add`] and [`drop`] find all they need in memory and intact.
 pub(crate) fn ensure(meta: &Meta, from: u64, to: u64) -> Result<()> {
     meta.ensure_stored(&Key::references(from))?;

@@ -202,6 +202,18 @@ pub fn with(
     volume.clone_range(&range, NOW).unwrap()
 }
 
+/// Until nothing is left of what was deleted.
+pub fn settle(volume: &Volume) {
+    while volume.step(Task::Settle).unwrap() == Progress::Worked {}
+}
+
+/// Blocks of data that count.
+pub fn valid_blocks(volume: &Volume) -> u64 {
+    let zones = volume.zones();
+    let data = zones.iter().filter(|zone| zone.entry.role == Role::Data);
+    data.map(|zone| u64::from(zone.entry.valid)).sum()
+}
+
 pub fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> usize {
     with(volume, from, to, len, CloneWhen::Always).bytes as usize
 }
