@@ -140,8 +140,7 @@ impl<'d> Inspector<'d> {
         let mut identity = identity(&media, headers, uuid, features)?;
         let mut zones = zone_uses(&identity, headers, findings);
         let key = identity.key();
-        let (headless, undecodable) = believe_headless(&media, &key, &mut zones);
-        let mut undecodable = undecodable;
+        let (headless, mut undecodable) = believe_headless(&media, &key, &mut zones);
         if identity.copies() > 1 {
             join_pairs(&mut media, &zones);
         }
