@@ -88,3 +88,39 @@ fn what_a_file_shared_is_found_by_summaries() {
     }
     assert!(found_whole > 10 && lost == 0, "{found_whole}, {lost}");
 }
+
+/// A record alone tells that a file has blocks of another one, of which the tree has lost where they are.
+#[test]
+fn what_was_shared_since_the_checkpoint_with_a_lost_source_is_told() {
+    let mut fs = Fs::new(43);
+    let directory = fs.directory(persimmon_vfs::ROOT, "directory");
+    let sources: Vec<_> = (0..60)
+        .map(|number| fs.file(directory, &format!("source {number}"), 300_000))
+        .collect();
+    let targets: Vec<_> = (0..60)
+        .map(|number| fs.file(directory, &format!("target {number}"), 300_000))
+        .collect();
+    fs.checkpoint();
+    for (source, target) in sources.iter().zip(&targets) {
+        fs.clone_range((*source, 10), (*target, 20), 30);
+        // And what one got by it the next one gets.
+        fs.clone_range((*target, 15), (*target, 60), 10);
+    }
+    fs.vfs.sync().unwrap();
+    let truth = Fs::again(Arc::new(fs.without(&[])), 44).tree();
+    let is_source = |ino| sources.iter().any(|source| source.0 == ino);
+    let leaves = leaves_of(&fs.device, is_source);
+    assert!(!leaves.is_empty());
+    for at in leaves {
+        let broken = Arc::new(fs.without(&[]));
+        assert!(broken.corrupt(at.zone(), at.block(), 300, 1));
+        let (copy, _, losses) = recovered(&broken);
+        let copy = tree(&copy);
+        assert_ranges_told(&truth, &copy, &losses);
+        let differ = |path: &str| truth[path].content != copy[path].content;
+        let targets = copy.keys().filter(|path| path.contains("/target "));
+        assert!(targets.filter(|path| differ(path)).count() > 0);
+        let (_, losses) = repair(&broken);
+        assert_ranges_told(&truth, &tree(&mount(&broken)), &losses);
+    }
+}

@@ -15,9 +15,10 @@ use persimmon_format::record::Op;
 use persimmon_format::xattr::Pieces;
 use persimmon_format::{Addr, Ino, Key, KeyKind, SubvolumeId, VersionId, ZoneId, shown};
 
-use super::forest::{Instead, LostRange, LostRanges};
+use super::forest::{LostRange, LostRanges};
 use super::names::{Entry, Node, Nodes, Placement};
 use super::older::cut_older;
+use super::shares::LostShares;
 use super::summaries::{self, StrayBlock};
 use super::{Rebuilt, Source, Stage};
 use crate::error::{InspectError, Result};
@@ -63,6 +64,7 @@ pub struct Content<'r, 'd> {
     strays: BTreeMap<(Ino, u64), StrayBlock>,
     /// Records of the journal that could not be applied.
     records_bad: u64,
+    lost_shares: LostShares,
     /// Changes are lost.
     log_lost: bool,
     /// The sequence of a zone that was in use when the tree was written.
@@ -93,7 +95,9 @@ impl<'d> Rebuilt<'d> {
         let mut state = State::new(&self.inspector, self.tree.clone());
         cut_older(&mut state, &self.lost);
         let mut records_bad = 0;
+        let mut lost_shares = LostShares::default();
         for record in &self.inspector.journal.records {
+            lost_shares.note(&record.ops, &self.lost, Ino(self.next_ino));
             records_bad += u64::from(state.apply(&record.ops).is_err());
         }
         let has_strange_items = self.has_lost_table() && has_strange_items(&state);
@@ -115,6 +119,7 @@ impl<'d> Rebuilt<'d> {
             nodes: Nodes::default(),
             strays: BTreeMap::new(),
             records_bad,
+            lost_shares,
             log_lost: self.source == Source::Pages || self.journal_broken,
             tree_sequence: self.tree_sequence(),
             last_frame: RefCell::default(),
@@ -289,7 +294,7 @@ impl<'d> Content<'_, 'd> {
     pub(crate) fn place_of(&self, ino: Ino, block: u64) -> (Ino, u64) {
         let mapped = self.extent_at(ino, block);
         match mapped.map(|(first, value)| (first, Extent::decode(&value))) {
-            Some((first, Ok(Extent::Shared { at, blocks })))
+            Some((first, Ok(Extent::Shared { at, blocks, .. })))
                 if block.saturating_sub(first) < blocks.into() && ino != SHARED =>
             {
                 (SHARED, at.saturating_add(block.saturating_sub(first)))
@@ -429,22 +434,13 @@ impl<'d> Content<'_, 'd> {
     }
 
     /// What is lost of a range of keys. Of a file that was made after the checkpoint the tree had nothing:
-    /// all of it is in the journal.
+    /// all of it is in the journal, but for what it shares since with others, of which the tree had something.
     pub fn damage(&self, from: Key, to: Key) -> impl Iterator<Item = Damage> {
-        let to = to.min(Key::inode(Ino(self.rebuilt.next_ino)));
+        let (to, end) = (to.min(Key::inode(Ino(self.rebuilt.next_ino))), to);
         let lost = self.rebuilt.lost.between(from, to);
-        lost.filter_map(move |lost| {
-            let from = lost.low.max(from);
-            let to = lost.high.map_or(to, |high| high.min(to));
-            (from < to).then_some(Damage {
-                from,
-                to,
-                older: match lost.instead {
-                    Instead::Older(checkpoint) => Some(checkpoint),
-                    Instead::Nothing | Instead::Leaves(_) => None,
-                },
-            })
-        })
+        let lost = lost.map(move |lost| lost.damage(from, to));
+        let lost = lost.filter(|part| part.from < part.to);
+        lost.chain(self.lost_shares.between(from, end))
     }
 
     /// Blocks of file data that only summaries know: of files that the tree has no trace of, of

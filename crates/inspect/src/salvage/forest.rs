@@ -5,6 +5,7 @@ use persimmon_format::page::PageView;
 use persimmon_format::table::MatEntry;
 use persimmon_format::{Key, PageId};
 
+use super::content::Damage;
 use super::scan::{PageVersion, Scan};
 use crate::tree::Leaf;
 use crate::volume::Inspector;
@@ -31,6 +32,18 @@ pub(crate) enum Instead {
 impl LostRange {
     pub(crate) fn holds(&self, key: &Key) -> bool {
         *key >= self.low && self.high.is_none_or(|high| *key < high)
+    }
+
+    /// What of it is in a range of keys.
+    pub(crate) fn damage(&self, from: Key, to: Key) -> Damage {
+        Damage {
+            from: self.low.max(from),
+            to: self.high.map_or(to, |high| high.min(to)),
+            older: match self.instead {
+                Instead::Older(checkpoint) => Some(checkpoint),
+                Instead::Nothing | Instead::Leaves(_) => None,
+            },
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod forest;
 mod names;
 mod older;
 mod scan;
+mod shares;
 mod summaries;
 mod tables;
 
