@@ -126,6 +126,7 @@ impl Features {
             (zone_header::DICTIONARIES, "dictionaries"),
             (zone_header::COMPRESSED_LOG, "compressed-log"),
             (zone_header::LONG_XATTRS, "long-xattrs"),
+            (zone_header::SHARED_FRAMES, "shared-frames"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

@@ -224,7 +224,8 @@ fn looking_changes_nothing() {
                 "deltas",
                 "dictionaries",
                 "compressed-log",
-                "long-xattrs"
+                "long-xattrs",
+                "shared-frames"
             ])
         );
         assert_eq!(info["zone_capacity_bytes"], 1 << 20);

@@ -86,7 +86,7 @@ pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
                 add(&mut losses, &key, extent.blocks(), *zone, ranges_max);
             }
         }
-        (None, Extent::Shared { at, blocks }) => {
+        (None, Extent::Shared { at, blocks, .. }) => {
             let end = at + u64::from(*blocks);
             for (from, (to, zone)) in overlapping(&lost_shared, *at, end) {
                 let key = Key::extent(key.ino, key.item + (from - at));

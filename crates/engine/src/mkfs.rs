@@ -10,7 +10,7 @@ use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{
     COMPRESSED_LOG, DELTAS, DICTIONARIES, FRAMES, LONG_XATTRS, MIRRORED, QUOTA, REQUIRED,
-    SHARED_BLOCKS, SNAPSHOTS, SPLIT, STRIPED, VolumeIdentity,
+    SHARED_BLOCKS, SHARED_FRAMES, SNAPSHOTS, SPLIT, STRIPED, VolumeIdentity,
 };
 use persimmon_format::{Addr, Compression, DeviceId, Key, Lsn};
 
@@ -74,6 +74,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             | DICTIONARIES
             | COMPRESSED_LOG
             | LONG_XATTRS
+            | SHARED_FRAMES
             | split
             | mirrored
             | striped

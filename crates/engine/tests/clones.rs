@@ -30,12 +30,17 @@ fn a_clone_takes_no_space_and_writes_its_own() {
         write(&volume, one, 0, &content);
         volume.sync().unwrap();
         let before = valid_blocks(&volume);
+        let alone = volume.attr(one).unwrap().unwrap().sectors;
         // The last block may have to be copied: it lies in the tree.
         let cloned = clone(&volume, (one, 0), (two, 0), content.len());
         assert!(cloned >= 600 * BLOCK, "{cloned}");
         assert!(valid_blocks(&volume) <= before + 1);
         assert_eq!(read(&volume, two, 0, content.len()), content[..cloned]);
         check_counts(&volume);
+        let sectors = |ino| volume.attr(ino).unwrap().unwrap().sectors;
+        // As before in the one, and in the other the same, but for the last block.
+        assert_eq!(sectors(one), alone);
+        assert!(sectors(two) <= alone && sectors(two) + 8 >= alone);
         let new = noise(5, 10 * BLOCK);
         write(&volume, two, 100 * BLOCK, &new);
         volume.sync().unwrap();

@@ -394,7 +394,9 @@ fn owners_of_compressed_files_are_charged_as_before() {
     let content = text(4, 64 * BLOCK);
     let one = file(&volume, &content);
     let before = (taken(), volume.attr(one).unwrap().unwrap().sectors);
+    let shared = shared_while_written(&volume);
     file(&volume, &content);
+    assert!(shared_while_written(&volume) > shared);
     assert_eq!(volume.attr(one).unwrap().unwrap().sectors, before.1);
     assert_eq!(taken(), 2 * before.0);
     // Blocks that are stored as they are count the same in each file.

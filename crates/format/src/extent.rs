@@ -3,6 +3,7 @@
 use crate::codec::{Put, Reader};
 use crate::delta::{self, DELTA_BYTES_MAX, DELTAS_END};
 use crate::packed::{CompressedFrame, PackUnits, Packed, Stored};
+use crate::shared_frame::SharedFrame;
 use crate::{Addr, BLOCK_SIZE, Result};
 
 /// Blocks one frame may have (1 MiB).
@@ -21,6 +22,7 @@ const PACKED: u8 = 5;
 const PACKED_FRAME: u8 = 6;
 const SHARED: u8 = 7;
 const HOLE: u8 = 8;
+const SHARED_OF_FRAME: u8 = 9;
 
 /// The value of an extent key, whose item is the first file block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,13 +47,15 @@ pub enum Extent {
     /// Blocks of a compressed frame. Bytes: tag 5 if it is all of a frame of one LZ4 block, else 6; packed extent as in
     /// [`crate::packed`].
     Packed(Packed),
-    /// Blocks that other files may have too: those of the store of shared blocks ([`crate::inode::SHARED`]) from `at` on. Bytes:
-    /// tag 7, first block 1..9, blocks 9..11.
+    /// Blocks that other files may have too: those of the store of shared blocks ([`crate::inode::SHARED`]) from `at` on. Bytes
+    /// without a frame: tag 7, first block 1..9, blocks 9..11. With one: tag 9, first block 1..9, [`SharedFrame`] 9..14.
     Shared {
         /// The first of them in the store.
         at: u64,
         /// Length of the run, at most [`FRAME_BLOCKS_MAX`].
         blocks: u16,
+        /// The compressed frame that they are of, by which they count. Without one they count as they are.
+        frame: Option<SharedFrame>,
     },
     /// Nothing, whatever older versions have here. Bytes: tag 8, blocks 1..5.
     Hole {
@@ -107,7 +111,22 @@ impl Extent {
             Extent::Inline(bytes) | Extent::Compressed(bytes) => 1 + bytes.len(),
             Extent::Reserved { .. } | Extent::Hole { .. } => 5,
             Extent::Packed(packed) => 1 + packed.encoded_len(),
-            Extent::Shared { .. } => 11,
+            Extent::Shared { frame: None, .. } => 11,
+            Extent::Shared { frame: Some(_), .. } => 9 + SharedFrame::LEN,
+        }
+    }
+
+    /// What a file has instead of this extent when its blocks became those of the store from `at` on. `tells_frame`: on volumes with the
+    /// feature [`crate::zone_header::SHARED_FRAMES`].
+    #[must_use]
+    pub fn shared_at(&self, at: u64, tells_frame: bool) -> Extent {
+        Extent::Shared {
+            at,
+            blocks: self.blocks() as u16,
+            frame: match self {
+                Extent::Packed(packed) if tells_frame => Some(SharedFrame::of(packed)),
+                _ => None,
+            },
         }
     }
 
@@ -145,7 +164,7 @@ impl Extent {
         }
         let end = match self {
             Extent::Packed(packed) => packed.frame_at(block).map(|(_, end)| end),
-            Extent::Shared { at, blocks }
+            Extent::Shared { at, blocks, .. }
                 if at.saturating_add((*blocks).into()) > FILE_BLOCKS_END =>
             {
                 None
@@ -175,7 +194,7 @@ impl Extent {
     #[must_use]
     pub fn names(&self) -> Option<(u64, u64)> {
         match self {
-            Extent::Shared { at, blocks } => Some((*at, at.saturating_add((*blocks).into()))),
+            Extent::Shared { at, blocks, .. } => Some((*at, at.saturating_add((*blocks).into()))),
             Extent::Packed(packed) => {
                 let dictionary = packed.dictionary()?;
                 Some((dictionary.at, dictionary.end()))
@@ -192,6 +211,11 @@ impl Extent {
             Extent::Packed(packed) => return packed.share(beside),
             Extent::Inline(bytes) | Extent::Compressed(bytes) => (bytes.len() as u64).div_ceil(512),
             Extent::Hole { .. } => 0,
+            Extent::Shared {
+                blocks,
+                frame: Some(frame),
+                ..
+            } => frame.sectors_of((*blocks).into()),
             other => other.blocks() * (BLOCK_SIZE as u64 / 512),
         };
         Stored {
@@ -220,11 +244,12 @@ impl Extent {
             }
             Extent::Inline(_) | Extent::Compressed(_) => self.clone(),
             Extent::Packed(packed) => Extent::Packed(packed.part(skip, take)),
-            Extent::Shared { at, blocks } => {
+            Extent::Shared { at, blocks, frame } => {
                 let skip = skip.min((*blocks).into());
                 Extent::Shared {
                     at: at + skip,
                     blocks: (u64::from(*blocks) - skip).min(take) as u16,
+                    frame: frame.map(|frame| frame.part(skip)),
                 }
             }
             Extent::Reserved { blocks } => Extent::Reserved {
@@ -275,11 +300,18 @@ impl Extent {
                 });
                 packed.put(out);
             }
-            Extent::Shared { at, blocks } => {
-                out.put_u8(SHARED);
-                out.put_u64(*at);
-                out.put_u16(*blocks);
-            }
+            Extent::Shared { at, blocks, frame } => match frame {
+                None => {
+                    out.put_u8(SHARED);
+                    out.put_u64(*at);
+                    out.put_u16(*blocks);
+                }
+                Some(frame) => {
+                    out.put_u8(SHARED_OF_FRAME);
+                    out.put_u64(*at);
+                    frame.put(*blocks, out);
+                }
+            },
             Extent::Hole { blocks } => {
                 out.put_u8(HOLE);
                 out.put_u32(*blocks);
@@ -304,6 +336,10 @@ impl Extent {
             SHARED => {
                 r.u64()?;
                 r.u16()?.into()
+            }
+            SHARED_OF_FRAME => {
+                r.u64()?;
+                SharedFrame::read(&mut r)?.0.into()
             }
             tag => return Err(r.bad("tag", tag.into())),
         })
@@ -345,15 +381,19 @@ impl Extent {
             }
             PACKED => Extent::Packed(Packed::read_short(&mut r)?),
             PACKED_FRAME => Extent::Packed(Packed::read(&mut r)?),
-            SHARED => {
-                let (at, blocks) = (r.u64()?, r.u16()?);
+            tag @ (SHARED | SHARED_OF_FRAME) => {
+                let at = r.u64()?;
+                let (blocks, frame) = match tag {
+                    SHARED => (r.u16()?, None),
+                    _ => SharedFrame::read(&mut r).map(|(blocks, frame)| (blocks, Some(frame)))?,
+                };
                 if blocks == 0 || usize::from(blocks) > FRAME_BLOCKS_MAX {
                     return Err(r.bad("shared length", blocks.into()));
                 }
                 if at.saturating_add(blocks.into()) > FILE_BLOCKS_END {
                     return Err(r.bad("shared block", at));
                 }
-                Extent::Shared { at, blocks }
+                Extent::Shared { at, blocks, frame }
             }
             tag => return Err(r.bad("tag", tag.into())),
         };

@@ -26,6 +26,7 @@ pub mod page;
 pub mod quota;
 pub mod record;
 pub mod references;
+pub mod shared_frame;
 pub mod shown;
 pub mod stripe_label;
 pub mod summary;

@@ -64,6 +64,8 @@ pub const DICTIONARIES: u64 = 16384;
 pub const COMPRESSED_LOG: u64 = 32768;
 /// Incompatible feature: values of extended attributes may be in pieces, see [`crate::xattr`].
 pub const LONG_XATTRS: u64 = 65536;
+/// Incompatible feature: shared blocks of compressed frames count their part of what the frame takes, see [`crate::shared_frame`].
+pub const SHARED_FRAMES: u64 = 131_072;
 /// Features whose bits a reader must know to mount at all.
 pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED
     | SPLIT
@@ -77,6 +79,7 @@ pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED
     | DICTIONARIES
     | COMPRESSED_LOG
     | LONG_XATTRS
+    | SHARED_FRAMES
     | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;

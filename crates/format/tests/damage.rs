@@ -204,12 +204,12 @@ proptest! {
     /// What a checksum would have caught is handed on as if it had not.
     #[test]
     fn payload_decoders_never_panic_on_flipped_bytes(
-        which in 0usize..12,
+        which in 0usize..13,
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let mut record = Vec::new();
         samples::ops().iter().for_each(|op| op.encode(&mut record));
-        let [frame, _, _, compressed, packed, part, shared, near] = samples::extents();
+        let [frame, _, _, compressed, packed, part, shared, near, of_frame] = samples::extents();
         let samples = [
             samples::footer().encode(),
             record,
@@ -220,6 +220,7 @@ proptest! {
             part.encode(),
             shared.encode(),
             near.encode(),
+            of_frame.encode(),
             samples::references().1.encode(),
             samples::zit_chunk()[48..112].to_vec(),
             samples::summary()[48..].to_vec(),

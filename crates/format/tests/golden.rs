@@ -485,6 +485,7 @@ fn extents() {
         part,
         shared,
         near,
+        of_frame,
     ] = samples::extents();
     assert_golden(&frame.encode(), "0103000020000000010403020108070605");
     assert_golden(&inline.encode(), "02696e6c696e65");
@@ -500,6 +501,7 @@ fn extents() {
         &near.encode(),
         "060300002000000001fe03200304bc0a00000403020108070605040302001f",
     );
+    assert_golden(&of_frame.encode(), "09060504030201000004200386..");
 }
 
 #[test]

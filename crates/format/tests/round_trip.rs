@@ -18,6 +18,7 @@ use persimmon_format::packed::{self, CompressedFrame, Packed};
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
+use persimmon_format::shared_frame::SharedFrame;
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::xattr::{Xattr, XattrValue};
@@ -91,7 +92,13 @@ fn extent() -> impl Strategy<Value = Extent> {
             0..FILE_BLOCKS_END - FRAME_BLOCKS_MAX as u64,
             1..=FRAME_BLOCKS_MAX as u16
         )
-            .prop_map(|(at, blocks)| Extent::Shared { at, blocks }),
+            .prop_map(|(at, blocks)| Extent::Shared {
+                at,
+                blocks,
+                frame: None
+            }),
+        (0..FILE_BLOCKS_END - FRAME_BLOCKS_MAX as u64, packed())
+            .prop_map(|(at, packed)| { Extent::Packed(packed).shared_at(at, true) }),
     ]
 }
 
@@ -384,7 +391,7 @@ proptest! {
         blocks in 1..=FRAME_BLOCKS_MAX as u16,
         cut in any::<u64>(),
     ) {
-        let whole = Extent::Shared { at, blocks };
+        let whole = Extent::Shared { at, blocks, frame: None };
         let cut = cut % (u64::from(blocks) + 1);
         let (left, right) = (whole.part(0, cut), whole.part(cut, u64::MAX));
         prop_assert_eq!((left.blocks(), left.blocks() + right.blocks()), (cut, blocks.into()));
@@ -394,6 +401,35 @@ proptest! {
         prop_assert_eq!(second, at + cut);
         prop_assert_eq!(whole.sectors(), 8 * u64::from(blocks));
         prop_assert_eq!(whole.addr(), None);
+    }
+
+    /// However they are cut, the parts of a shared frame count what the frame counted; and never more than what is left of it would by itself.
+    #[test]
+    fn parts_of_a_shared_frame_count_as_the_frame(
+        packed in packed(),
+        at in 0..FILE_BLOCKS_END - FRAME_BLOCKS_MAX as u64,
+        first in any::<u8>(),
+        second in any::<u8>(),
+    ) {
+        let packed = packed.whole();
+        let all = u64::from(packed.blocks);
+        let whole = Extent::Packed(packed).shared_at(at, true);
+        prop_assert_eq!(whole.sectors(), Extent::Packed(packed).sectors());
+        let (first, second) = (u64::from(first) % (all + 1), u64::from(second) % (all + 1));
+        let (first, second) = (first.min(second), first.max(second));
+        let cuts = [(0, first), (first, second), (second, all)];
+        let parts = cuts.map(|(from, to)| whole.part(from, to - from));
+        let counted = parts.clone().map(|part| part.sectors());
+        prop_assert_eq!(counted.iter().sum::<u64>(), whole.sectors());
+        for ((from, to), part) in cuts.into_iter().zip(parts) {
+            if from == to {
+                continue;
+            }
+            let left = Extent::Packed(packed.part(from, to - from));
+            prop_assert!(part.sectors() <= left.sectors());
+            prop_assert_eq!(&left.shared_at(at + from, true), &part);
+            prop_assert_eq!(Extent::decode(&part.encode()), Ok(part));
+        }
     }
 
     #[test]
@@ -662,7 +698,11 @@ proptest! {
 fn impossible_shared_blocks_are_refused() {
     let end = FILE_BLOCKS_END;
     let extent = |at, blocks| {
-        let extent = Extent::Shared { at, blocks };
+        let extent = Extent::Shared {
+            at,
+            blocks,
+            frame: None,
+        };
         let bytes = extent.encode();
         assert_eq!(Extent::peek_blocks(&bytes), Ok(blocks.into()));
         Extent::decode(&bytes).is_ok()
@@ -670,9 +710,38 @@ fn impossible_shared_blocks_are_refused() {
     assert!(extent(0, 1) && extent(end - 256, 256) && extent(end - 1, 1));
     assert!(!extent(0, 0) && !extent(0, 257) && !extent(end - 255, 256) && !extent(end, 1));
     assert!(!extent(u64::MAX, 1));
-    let mut bytes = Extent::Shared { at: 7, blocks: 3 }.encode();
+    let mut bytes = Extent::Shared {
+        at: 7,
+        blocks: 3,
+        frame: None,
+    }
+    .encode();
     bytes.push(0);
     assert!(Extent::decode(&bytes).is_err() && Extent::decode(&bytes[..10]).is_err());
+
+    let of_frame = |at, blocks, (of, skip, sectors)| {
+        let frame = SharedFrame {
+            blocks: of,
+            skip,
+            sectors,
+        };
+        let frame = Some(frame);
+        Extent::decode(&Extent::Shared { at, blocks, frame }.encode()).is_ok()
+    };
+    assert!(of_frame(0, 32, (32, 0, 256)) && of_frame(end - 1, 1, (32, 31, 1)));
+    assert!(
+        !of_frame(0, 33, (33, 0, 1)) && !of_frame(0, 0, (1, 0, 1)),
+        "blocks"
+    );
+    assert!(
+        !of_frame(0, 1, (0, 0, 1)) && !of_frame(0, 1, (1, 1, 1)),
+        "parts"
+    );
+    assert!(
+        !of_frame(0, 1, (1, 0, 9)) && !of_frame(0, 1, (1, 0, 0)),
+        "sectors"
+    );
+    assert!(!of_frame(end - 1, 2, (2, 0, 1)), "out of the store");
 
     let counts = |item, blocks, count| {
         let bytes = References { blocks, count }.encode();
@@ -707,7 +776,11 @@ fn impossible_shared_blocks_are_refused() {
     assert!(!share((20, 0), (21, 0), 2, end - 1) && !share((20, 0), (21, 0), u64::MAX, 1));
 
     let mut bytes = Vec::new();
-    let shared = Extent::Shared { at: 7, blocks: 3 };
+    let shared = Extent::Shared {
+        at: 7,
+        blocks: 3,
+        frame: None,
+    };
     let map = Op::Map {
         ino: Ino(20),
         block: 0,

@@ -311,6 +311,7 @@ fn shared_blocks_that_no_file_has_are_found() {
         let extent = Extent::Shared {
             at: shared.at + 10,
             blocks: 15,
+            frame: None,
         };
         tx.put(Key::extent(shared.other, 10), extent.encode());
         Ok(())
@@ -323,6 +324,7 @@ fn shared_blocks_that_no_file_has_are_found() {
             let whole = Extent::Shared {
                 at: shared.at,
                 blocks: 40,
+                frame: None,
             };
             tx.put(key, whole.part(0, file).encode());
             let rest = whole.part(file + blocks, 40);
@@ -349,7 +351,11 @@ fn a_repair_that_ends_between_two_parts_loses_nothing() {
         let mut truth = vec![0; 40 * BLOCK_SIZE];
         volume.read(one, 0, &mut truth).unwrap();
         // Of blocks 10 to 15 no file has any.
-        let whole = Extent::Shared { at, blocks: 40 };
+        let whole = Extent::Shared {
+            at,
+            blocks: 40,
+            frame: None,
+        };
         change(&volume, |tx| {
             tx.put(Key::extent(one, 0), whole.part(0, 10).encode());
             tx.put(Key::extent(one, 15), whole.part(15, 25).encode());
@@ -406,6 +412,7 @@ fn shared_blocks_that_are_not_there_are_found() {
         let extent = Extent::Shared {
             at: shared.at + 1000,
             blocks: 40,
+            frame: None,
         };
         tx.put(Key::extent(shared.one, 0), extent.encode());
         Ok(())
@@ -500,7 +507,11 @@ fn extents_that_the_store_cannot_have_are_found() {
     let inline = Extent::Inline(b"content".to_vec());
     // Nobody has it either: it is freed.
     put([&[531, 533], &[531, 533, 333], &[]], inline);
-    let shared = Extent::Shared { at: 3, blocks: 7 };
+    let shared = Extent::Shared {
+        at: 3,
+        blocks: 7,
+        frame: None,
+    };
     put([&[531, 533], &[531, 533, 333], &[]], shared);
     let reserved = Extent::Reserved { blocks: 7 };
     put([&[531, 533], &[531, 332, 533, 333], &[]], reserved);
@@ -509,6 +520,7 @@ fn extents_that_the_store_cannot_have_are_found() {
         let itself = Extent::Shared {
             at: shared.at,
             blocks: 40,
+            frame: None,
         };
         tx.put(Key::extent(SHARED, shared.at), itself.encode());
         Ok(())

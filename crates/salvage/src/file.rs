@@ -61,6 +61,7 @@ impl File {
             Ok(Extent::Shared {
                 at: in_store,
                 blocks,
+                ..
             }) => self.shared(copy, at, (in_store, blocks.into()))?,
             Ok(Extent::Reserved { blocks }) => {
                 let len = u64::from(blocks) * BLOCK;

@@ -288,9 +288,10 @@ impl Mend<'_, '_> {
     }
 
     /// Of an extent that names shared blocks what the store has.
-    fn shared(&mut self, key: Key, (at, end): (u64, u64)) -> Result<()> {
+    fn shared(&mut self, key: Key, extent: &Extent) -> Result<()> {
+        let (at, end) = extent.names().unwrap_or_default();
         let missing: Vec<(u64, u64)> = self.store.missing(at, end).collect();
-        for (key, part) in present_parts(&key, (at, end), &missing) {
+        for (key, part) in present_parts(&key, extent, &missing) {
             self.put(key, &part.encode())?;
         }
         let in_file = |block: u64| key.item.saturating_add(block - at).saturating_mul(BLOCK);
@@ -362,9 +363,7 @@ impl Mend<'_, '_> {
                 self.lose_blocks(key.ino, key.item, extent.blocks());
                 Ok(())
             }
-            Extent::Shared { at, blocks } if key.ino != SHARED => {
-                self.shared(key, (*at, at.saturating_add((*blocks).into())))
-            }
+            Extent::Shared { .. } if key.ino != SHARED => self.shared(key, extent),
             _ => self.put(key, &extent.encode()),
         }
     }
@@ -499,7 +498,7 @@ impl Mend<'_, '_> {
         {
             match extent {
                 _ if key.ino == SHARED => self.store.add(key.item, &extent),
-                Extent::Shared { at, blocks } => self.store.name(at, blocks.into()),
+                Extent::Shared { at, blocks, .. } => self.store.name(at, blocks.into()),
                 Extent::Packed(packed) => {
                     if let Some(dictionary) = packed.dictionary()
                         && self.with_dictionary.insert(packed.whole())

@@ -123,6 +123,7 @@ impl Store {
         is_there.then_some(Extent::Shared {
             at: place,
             blocks: 1,
+            frame: None,
         })
     }
 }
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(missing(257, 265), []);
         assert_eq!(missing(265, 266), [(265, 266)]);
         let at = |block| match store.find(&frame(block, 1)) {
-            Some(Extent::Shared { at, blocks: 1 }) => Some(at),
+            Some(Extent::Shared { at, blocks: 1, .. }) => Some(at),
             None => None,
             other => panic!("{other:?}"),
         };

@@ -213,9 +213,13 @@ impl FileData {
             let extents = view.extents(ino, first, end, usize::MAX)?;
             let sectors = extents.iter().map(|mapped| {
                 let within = mapped.end().min(end) - mapped.block.max(first);
-                match mapped.extent {
-                    Extent::Frame { .. } | Extent::Reserved { .. } | Extent::Shared { .. } => {
-                        within * BLOCK_SECTORS
+                match &mapped.extent {
+                    Extent::Frame { .. }
+                    | Extent::Reserved { .. }
+                    | Extent::Shared { frame: None, .. } => within * BLOCK_SECTORS,
+                    shared @ Extent::Shared { .. } => {
+                        let skip = mapped.block.max(first) - mapped.block;
+                        shared.part(skip, within).sectors()
                     }
                     // What takes less than whole blocks gives back at least nothing.
                     _ => 0,

@@ -34,7 +34,7 @@ pub(crate) fn ensure_source(
     let (first, last) = (Key::extent(ino, from), Key::extent(ino, to));
     tree::ensure_all_around(&meta.cache, meta.root, &first, &last)?;
     for mapped in shown {
-        if let Extent::Shared { at, blocks } = mapped.extent {
+        if let Extent::Shared { at, blocks, .. } = mapped.extent {
             references::ensure(meta, at, at + u64::from(blocks))?;
         }
     }
@@ -217,10 +217,7 @@ pub(crate) fn move_to_store(
     };
     let before = extent.stored(beside).sectors as i64;
     put(meta, Key::extent(SHARED, place), extent);
-    let shared = Extent::Shared {
-        at: place,
-        blocks: extent.blocks() as u16,
-    };
+    let shared = extent.shared_at(place, meta.has_shared_frames);
     put(meta, key, &shared);
     Ok(shared.sectors() as i64 - before)
 }

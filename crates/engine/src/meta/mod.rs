@@ -59,6 +59,8 @@ pub(crate) struct Meta {
     pub(crate) reserved_blocks: u64,
     /// Blocks of the store of shared blocks that files name, or ever named, are below this.
     pub(crate) shared_end: u64,
+    /// Whether shared blocks of compressed frames count their part of what those take.
+    pub(crate) has_shared_frames: bool,
     /// Deltas that files have, in all versions.
     pub(crate) deltas: u64,
     /// Compressed blocks in the tree that are still to be packed.

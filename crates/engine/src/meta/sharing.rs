@@ -39,10 +39,11 @@ pub(crate) fn may_be_shared(extent: &Extent) -> bool {
     }
 }
 
-/// Whether owners are counted and would be charged more for an extent if it became shared: shared blocks count whole, and packed ones as what
-/// they take.
+/// Whether owners are counted and would be charged more for an extent if it became shared: on volumes without the feature
+/// [`SHARED_FRAMES`](persimmon_format::zone_header::SHARED_FRAMES) shared blocks count whole, and packed ones as what they take.
 pub(crate) fn costs_owners(meta: &Meta, extent: &Extent) -> bool {
-    meta.quota.counting != Counting::Off && matches!(extent, Extent::Packed(_))
+    let is_counted = meta.quota.counting != Counting::Off;
+    is_counted && !meta.has_shared_frames && matches!(extent, Extent::Packed(_))
 }
 
 /// Whether an extent of a file may move to the store, as [`may_be_shared`] says, and all of its compressed frame: nothing that the file has
@@ -212,13 +213,11 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, share: &Share) -> Result<(i6
     }
     for mapped in shown {
         let (start, end) = inside(&mapped, share);
-        let part = match mapped.extent {
-            shared @ Extent::Shared { .. } => shared.part(start - mapped.block, end - start),
+        let part = mapped.extent.part(start - mapped.block, end - start);
+        let part = match part {
+            shared @ Extent::Shared { .. } => shared,
             // It is there now.
-            _ => Extent::Shared {
-                at: place_of(share, start)?,
-                blocks: (end - start) as u16,
-            },
+            moved => moved.shared_at(place_of(share, start)?, meta.has_shared_frames),
         };
         if let Some((at, end)) = part.names() {
             references::add(meta, at, end)?;

@@ -151,7 +151,7 @@ pub fn check_stored(volume: &Volume) -> BTreeMap<Ino, u64> {
             Extent::Frame { crcs, .. } => {
                 (PackUnits::of_blocks(crcs.len() as u64), extent.sectors())
             }
-            Extent::Shared { at, blocks } => {
+            Extent::Shared { at, blocks, .. } => {
                 for block in *at..*at + u64::from(*blocks) {
                     *named.entry(block).or_default() += 1;
                 }

@@ -15,6 +15,7 @@ use persimmon_format::page::{HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN};
 use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind, Quota, QuotaState, Usage};
 use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
+use persimmon_format::shared_frame::SharedFrame;
 use persimmon_format::stripe_label::StripeLabel;
 use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
@@ -385,7 +386,7 @@ pub fn inode() -> Inode {
     }
 }
 
-pub fn extents() -> [Extent; 8] {
+pub fn extents() -> [Extent; 9] {
     [
         Extent::Frame {
             addr: addr(2, 3),
@@ -423,6 +424,7 @@ pub fn extents() -> [Extent; 8] {
         Extent::Shared {
             at: 0x0102_0304_0506,
             blocks: 0x0100,
+            frame: None,
         },
         Extent::Packed(Packed {
             addr: addr(2, 3),
@@ -439,6 +441,15 @@ pub fn extents() -> [Extent; 8] {
             skip: 3,
             blocks: 4,
         }),
+        Extent::Shared {
+            at: 0x0102_0304_0506,
+            blocks: 4,
+            frame: Some(SharedFrame {
+                blocks: 0x20,
+                skip: 3,
+                sectors: 0x86,
+            }),
+        },
     ]
 }
 

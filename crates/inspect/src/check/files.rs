@@ -360,6 +360,10 @@ impl Context<'_, '_> {
         self.inspector.identity.incompatible & zone_header::SHARED_BLOCKS != 0
     }
 
+    pub(super) fn has_shared_frames(&self) -> bool {
+        self.inspector.identity.incompatible & zone_header::SHARED_FRAMES != 0
+    }
+
     fn count(&mut self, inode: &Inode) {
         match inode.file_type() {
             4 => self.counts.directories += 1,

@@ -318,8 +318,8 @@ fn replace(plan: &mut Plan, whole: Key, parts: &[(Key, Extent)]) {
 
 impl Context<'_, '_> {
     /// Checks an extent of a file that names blocks of the store: what of it is not there, is in a zone that is offline, or damaged.
-    pub(super) fn shared_extent(&mut self, key: &Key, at: u64, blocks: u64) {
-        let end = at.saturating_add(blocks);
+    pub(super) fn shared_extent(&mut self, key: &Key, extent: &Extent) {
+        let (blocks, (at, end)) = (extent.blocks(), extent.names().unwrap_or_default());
         self.counts.shared_blocks += blocks;
         self.sharing.named(at, end);
         let in_file = |block: u64| key.item.saturating_add(block.saturating_sub(at));
@@ -342,7 +342,8 @@ impl Context<'_, '_> {
             }
         }
         if !missing.is_empty() {
-            self.plan_holes(key, (at, end), &missing);
+            // What a file cannot have is left as a hole.
+            replace(self.plan, *key, &present_parts(key, extent, &missing));
         }
         let sharing = &self.sharing;
         let first = sharing.lost.partition_point(|(_, to, _)| *to <= at);
@@ -397,10 +398,5 @@ impl Context<'_, '_> {
         {
             self.losses.add(key, blocks, *zone);
         }
-    }
-
-    /// Plans to leave what a file cannot have as a hole.
-    fn plan_holes(&mut self, key: &Key, range: (u64, u64), missing: &[(u64, u64)]) {
-        replace(self.plan, *key, &present_parts(key, range, missing));
     }
 }

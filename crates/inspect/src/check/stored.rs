@@ -105,14 +105,18 @@ impl Stored {
                     false => frame(context, key, *addr, crcs, &place),
                 }
             }
-            Extent::Shared { at, blocks } => {
+            Extent::Shared { frame, .. } => {
                 if !context.has_shared_blocks() {
                     context
                         .findings
                         .add(&ITEM_VALUE, item(key), NO_SHARED_BLOCKS);
                 }
+                if frame.is_some() && !context.has_shared_frames() {
+                    let detail = "the volume has no shared frames";
+                    context.findings.add(&ITEM_VALUE, item(key), detail);
+                }
                 if key.ino != SHARED {
-                    context.shared_extent(key, *at, (*blocks).into());
+                    context.shared_extent(key, &extent);
                 }
             }
             Extent::Hole { .. } if !context.table.has_feature => {

@@ -10,6 +10,7 @@ use persimmon_format::packed::Packed;
 use persimmon_format::quota::{Counting, Owner, OwnerKind, Quota, QuotaState};
 use persimmon_format::record::{Op, Settle, Share, Touch};
 use persimmon_format::references::References;
+use persimmon_format::shared_frame::SharedFrame;
 use persimmon_format::shown::as_text;
 use persimmon_format::version::{Changes, Subvolume, Version};
 use persimmon_format::xattr::{Piece, Xattr, XattrValue, slot_of};
@@ -113,6 +114,9 @@ pub struct ExtentRow {
     /// Blocks of that frame before those that the file has here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame_skip: Option<u8>,
+    /// What the frame took when it became shared, in units of 512 bytes, if shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame_sectors: Option<u16>,
     /// First block in the store of shared blocks, if shared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<u64>,
@@ -376,9 +380,19 @@ fn extent_text(extent: &Extent) -> String {
         Extent::Reserved { blocks } => format!("{blocks} blocks reserved"),
         Extent::Hole { blocks } => format!("nothing, {blocks} blocks"),
         Extent::Compressed(bytes) => format!("compressed, {} bytes", bytes.len()),
-        Extent::Shared { at, blocks } => {
+        Extent::Shared { at, blocks, frame } => {
             let end = at.saturating_add((*blocks).into());
-            format!("shared blocks {at}..{end}")
+            let place = format!("shared blocks {at}..{end}");
+            match frame {
+                None => place,
+                Some(SharedFrame {
+                    blocks,
+                    skip,
+                    sectors,
+                }) => format!(
+                    "{place}, from {skip} of a frame of {blocks} that took {sectors} sectors"
+                ),
+            }
         }
         Extent::Packed(packed) => {
             let Packed { addr, frame, .. } = packed;
@@ -602,6 +616,7 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
             codec: None,
             frame_blocks: None,
             frame_skip: None,
+            frame_sectors: None,
             shared: None,
             is_delta: false,
         };
@@ -621,9 +636,12 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
                 }
                 Extent::Reserved { .. } => row.kind = "reserved",
                 Extent::Hole { .. } => row.kind = "hole",
-                Extent::Shared { at, .. } => {
+                Extent::Shared { at, frame, .. } => {
                     row.kind = "shared";
                     row.shared = Some(at);
+                    row.frame_blocks = frame.map(|frame| frame.blocks);
+                    row.frame_skip = frame.map(|frame| frame.skip);
+                    row.frame_sectors = frame.map(|frame| frame.sectors);
                 }
                 Extent::Compressed(bytes) => {
                     row.kind = "compressed";

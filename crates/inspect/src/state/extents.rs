@@ -57,7 +57,7 @@ impl State<'_, '_> {
         let mut unshared = Vec::new();
         after.retain(|(block, number), extent| {
             let goes = (from..to).contains(block) && scope.owns(*number);
-            if let Extent::Shared { at, blocks } = extent
+            if let Extent::Shared { at, blocks, .. } = extent
                 && goes
                 && ino != SHARED
             {

@@ -6,6 +6,7 @@ use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::record::Share;
 use persimmon_format::references::References;
+use persimmon_format::zone_header::SHARED_FRAMES;
 use persimmon_format::{FormatError, Key, KeyKind};
 
 use super::extents::{Extents, difference, sectors};
@@ -40,7 +41,7 @@ impl State<'_, '_> {
             let start = block.max(share.from_block);
             let end = block.saturating_add(extent.blocks()).min(from_end);
             let part = extent.part(start - block, end - start);
-            let Extent::Shared { at, blocks } = part else {
+            let Extent::Shared { at, blocks, .. } = part else {
                 continue;
             };
             self.add_references(at, at.saturating_add(blocks.into()))?;
@@ -62,12 +63,10 @@ impl State<'_, '_> {
         };
         let (first, end) = (*first, last.saturating_add(extent.blocks()));
         let before = sectors(source, &self.around(source.ino, first, end)?);
+        let tells_frames = self.inspector.identity.incompatible & SHARED_FRAMES != 0;
         for ((block, number), extent) in &moved {
             let at = place_of(share, *block)?;
-            let shared = Extent::Shared {
-                at,
-                blocks: extent.blocks() as u16,
-            };
+            let shared = extent.shared_at(at, tells_frames);
             let in_store = Key::extent(SHARED, at);
             self.overlay.insert(in_store, Some(extent.encode()));
             let in_file = Key::extent(source.ino, *block).at(*number);

@@ -116,7 +116,7 @@ impl Mend<'_, '_> {
     /// Whether all is there that an extent has.
     fn is_whole(&mut self, key: &Key, extent: &Extent) -> bool {
         match extent {
-            Extent::Shared { at, blocks } => {
+            Extent::Shared { at, blocks, .. } => {
                 let end = at.saturating_add((*blocks).into());
                 self.store.missing(*at, end).next().is_none()
             }

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use persimmon_device::{BufferMut, ZoneId, ZonedDevice};
 use persimmon_engine::{Intent, Progress, Task};
-use persimmon_format::envelope::{self, Kind};
 use persimmon_format::name::{ITEM_END, keep_bits};
 use persimmon_format::xattr::{PIECE_LEN, SLOT_ITEMS, piece_key};
-use persimmon_format::zone_header::{LONG_XATTRS, ZoneHeader};
+use persimmon_format::zone_header::LONG_XATTRS;
 use persimmon_format::{Key, KeyKind};
 use persimmon_posix_tests::list_of;
 use persimmon_sim::{SimConfig, SimDevice};
@@ -18,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::crash::at_every_cut;
+use crate::features::take_feature;
 use crate::fixture::Fixture;
 
 const A: &[u8] = b"user.a";
@@ -342,36 +341,6 @@ fn a_value_with_a_damaged_piece_is_eio() {
     }
 }
 
-/// Takes the feature from a volume that was just made.
-fn take_feature(device: &SimDevice, key: &persimmon_format::VolumeKey) {
-    for zone in (0..device.geometry().zone_count).map(ZoneId) {
-        for at in 0..8 {
-            let Ok(read) = device.read(zone, at, 1) else {
-                continue;
-            };
-            let mut block = BufferMut::zeroed(1);
-            block.copy_from_slice(&read);
-            if let Ok(mut header) = ZoneHeader::decode(&block) {
-                header.volume.incompatible &= !LONG_XATTRS;
-                block.copy_from_slice(&header.encode());
-            } else if let Ok(fields) = envelope::peek(&block)
-                && fields.kind == Kind::Footer
-            {
-                // Behind the envelope and the fields of a log block a footer begins with its features.
-                let features = &mut block[48 + 48..48 + 48 + 8];
-                let bits = u64::from_le_bytes(features.try_into().unwrap()) & !LONG_XATTRS;
-                features.copy_from_slice(&bits.to_le_bytes());
-                let (kind, owner, sequence) = (fields.kind, fields.owner, fields.sequence);
-                let len = fields.payload_len as usize;
-                envelope::seal(&mut block, key, kind, owner, sequence, len);
-            } else {
-                continue;
-            }
-            assert!(device.replace(zone, at, block.freeze()));
-        }
-    }
-}
-
 #[test]
 fn a_volume_without_the_feature_keeps_its_bound() {
     let fs = Fixture::default();
@@ -379,7 +348,7 @@ fn a_volume_without_the_feature_keeps_its_bound() {
     set(&fs, ino, A, &noise(1, 3900)).unwrap();
     let key = fs.vfs.volume().identity().key();
     fs.vfs.close().unwrap();
-    take_feature(&fs.device, &key);
+    take_feature(&fs.device, &key, LONG_XATTRS);
     let fs = fs.reopen();
     assert_eq!(fs.vfs.volume().identity().incompatible & LONG_XATTRS, 0);
     assert_eq!(fs.vfs.getxattr(ino, A).unwrap(), noise(1, 3900));

@@ -15,6 +15,7 @@ mod damaged_items;
 mod directories;
 mod door;
 mod errors;
+mod features;
 mod files;
 mod fixture;
 mod full;
