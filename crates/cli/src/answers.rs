@@ -76,7 +76,15 @@ impl Live for Answers {
                 "its daemon has no supervisor, so none can go on: mount with -o supervise".into(),
             ),
             (Command::Clone(_), Some(_)) => control::clones::refuse(),
+            (Command::Quota(control::quota::Question::Own), _) => {
+                control::quota::own(&self.vfs, asked).map(Answered::from)
+            }
             (command, _) => control::carry_out(&self.vfs, &self.commit, &self.senders, command),
         }
+    }
+
+    fn is_for_anybody(&self, command: &[u8]) -> bool {
+        let own = Command::Quota(control::quota::Question::Own);
+        serde_json::to_vec(&own).is_ok_and(|own| own == command)
     }
 }

@@ -11,7 +11,7 @@ use persimmon::{Clock, Filesystem, Owner, OwnerKind, SystemClock};
 use persimmon_fuse::size::{parse_bytes, show_bytes};
 use serde::Serialize;
 
-use crate::control::quota::{Limits, Question, Row, State, Who};
+use crate::control::quota::{Limits, Own, Question, Row, State, Who};
 use crate::control::{self, Command};
 use crate::exit;
 use crate::fs::Access;
@@ -78,7 +78,7 @@ struct Off {
     target: String,
 }
 
-/// Show what users, groups and projects take, and how much they may.
+/// Show what users, groups and projects take, and how much they may. On a mount other users than root see what they and their group take.
 #[derive(Args)]
 struct Report {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
@@ -172,6 +172,13 @@ impl Place {
             Place::Live(dir) => ask(dir, Question::State),
             Place::Opened(filesystem) => Ok(State::of(filesystem.quota_state().counting)),
         }
+    }
+
+    fn all(&self) -> Result<Own> {
+        Ok(Own {
+            state: self.state()?,
+            rows: self.rows()?,
+        })
     }
 
     fn rows(&self) -> Result<Vec<Row>> {
@@ -430,7 +437,11 @@ fn duration(seconds: i64) -> String {
 impl Report {
     fn run(&self) -> Result<u8> {
         let place = Place::of(&self.target, Access::Read)?;
-        let (state, rows) = (place.state()?, place.rows()?);
+        let Own { state, rows } = place.all().or_else(|error| match &place {
+            // Who may not see what others take sees his own.
+            Place::Live(dir) => ask(dir, Question::Own).map_err(|_| error),
+            Place::Opened(_) => Err(error),
+        })?;
         let now = SystemClock.now().seconds;
         let (users, groups) = (names(USERS), names(GROUPS));
         let owners = rows.iter().filter_map(|row| {

@@ -106,6 +106,11 @@ pub(crate) fn may(uid: u32) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Whether anybody may send this message.
+pub(crate) fn is_for_anybody(live: &dyn Live, input: &[u8]) -> bool {
+    matches!(parse(input), Some((DONE, text)) if live.is_for_anybody(text))
+}
+
 /// The daemon's side: the answer to a message, and the names that it made.
 pub(crate) fn answer(live: &dyn Live, input: &[u8], asked: Asked) -> (Vec<u8>, Option<Made>) {
     let result = match parse(input) {

@@ -25,6 +25,12 @@ pub trait Live: Send + Sync + 'static {
     /// # Errors
     /// Words for whoever asked.
     fn control(&self, command: &[u8], asked: Asked) -> Result<Answered, String>;
+
+    /// Whether anybody who may open a file of the mount may give this command, and not only root and the user who runs the daemon. It changes
+    /// nothing, and takes a bounded look at the volume.
+    fn is_for_anybody(&self, _command: &[u8]) -> bool {
+        false
+    }
 }
 
 /// How a command came.
@@ -34,6 +40,10 @@ pub struct Asked {
     pub resent: bool,
     /// By this process; 0 where it is of no concern of this namespace.
     pub pid: u32,
+    /// By this user.
+    pub uid: u32,
+    /// Of this group.
+    pub gid: u32,
 }
 
 /// What came of a command.

@@ -91,6 +91,12 @@ fn users_groups_and_trees_are_limited(bed: &TestBed) -> Result<()> {
     run(
         "sync -f .; $P quota report $D --json | grep -q '\"state\": \"on\"'; $P quota report $D | grep -q 'project *7 '",
     )?;
+    // What others take is for root alone.
+    run(
+        "as 61001:62001 $P quota report $D > told; grep -q 'user *61001 ' told; grep -q 'group *62001 .*5.0 MiB' told; \
+         test $(wc -l < told) = 3; ! as 61001:62001 $P quota set $D --user 61001 --hard 1G 2> /dev/null; \
+         as 61009:62009 $P quota report $D | grep -q 'user *61009 *0 B'; rm told",
+    )?;
     let free = |run: &dyn Fn(&str) -> Result<String>| run("stat -f -c %f .");
     let before = free(&run)?;
     volume.unmount()?;

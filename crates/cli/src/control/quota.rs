@@ -6,6 +6,7 @@ use persimmon::{
     Caller, Clock, Counting, Grace, Ino, NewLimits, Owner, OwnerKind, OwnerQuota, SystemClock, Vfs,
 };
 use persimmon_fuse::control::TEXT_BYTES_MAX;
+use persimmon_fuse::live::Asked;
 use serde::{Deserialize, Serialize};
 
 use super::encode;
@@ -16,6 +17,8 @@ use super::encode;
 pub enum Question {
     /// Whether it is on.
     State,
+    /// What the user who asks, and the group, take and may take. Anybody may ask.
+    Own,
     /// Turn it on; what is there is counted in the background.
     On {
         /// Count what is counted already.
@@ -176,11 +179,40 @@ impl Row {
     }
 }
 
+/// What concerns whoever asks.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Own {
+    /// Whether quota is on.
+    pub state: State,
+    /// Of the user and of the group.
+    pub rows: Vec<Row>,
+}
+
+/// The daemon's side of [`Question::Own`].
+///
+/// # Errors
+/// Words for whoever asked.
+pub fn own(vfs: &Vfs, asked: Asked) -> Result<Vec<u8>, String> {
+    let quotas = Quotas::of(vfs.volume());
+    let owners = [(OwnerKind::User, asked.uid), (OwnerKind::Group, asked.gid)];
+    let rows = owners.map(|(kind, id)| {
+        let known = quotas.get(Owner { kind, id });
+        known.map(|known| Row::new(&known))
+    });
+    let rows: Result<Vec<Row>, _> = rows.into_iter().collect();
+    encode(&Own {
+        state: State::of(quotas.state().counting),
+        rows: rows.map_err(|error| error.to_string())?,
+    })
+}
+
 /// The daemon's side.
 pub(super) fn answer(vfs: &Vfs, question: Question) -> Result<Vec<u8>, String> {
     let quotas = Quotas::of(vfs.volume());
     let told = |error: persimmon::VolumeError| error.to_string();
     match question {
+        // By whoever is asked: [`own`].
+        Question::Own => Err("nobody asks".into()),
         Question::State => encode(&State::of(quotas.state().counting)),
         Question::On { anew } => {
             quotas.turn_on(anew).map_err(told)?;

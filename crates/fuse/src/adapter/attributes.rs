@@ -116,6 +116,9 @@ impl Adapter {
         match ioctl_fields(call) {
             Err(error) => Outcome::Now(Err(error)),
             Ok((_, control::COMMAND)) => match control::may(call.header.uid) {
+                Err(_) if control::is_for_anybody(&*self.live, call.data()) => {
+                    self.control_by_anybody(call, transport)
+                }
                 Err(error) => Outcome::Now(Err(error)),
                 Ok(()) => self.control(call, transport),
             },
@@ -142,11 +145,7 @@ impl Adapter {
     /// A command to the daemon, answered by another thread.
     fn control(&self, call: &Call<'_>, transport: &dyn Transport) -> Outcome {
         let (door, later, live) = (self.door.clone(), transport.later(), self.live.clone());
-        let asked = Asked {
-            resent: call.header.is_resent(),
-            pid: call.header.pid,
-        };
-        let message = call.data().to_vec();
+        let (asked, message) = (asked(call), call.data().to_vec());
         self.controls.run(move || {
             let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message, asked)));
             let answer = answer.and_then(|answer| door.record().map(|()| answer));
@@ -161,6 +160,20 @@ impl Adapter {
             later.answer(answer.map(|(answer, _)| whole(&answer)));
         });
         Outcome::Later
+    }
+
+    /// The same of somebody who may not command: in no one's way who may.
+    fn control_by_anybody(&self, call: &Call<'_>, transport: &dyn Transport) -> Outcome {
+        let (door, later, live) = (self.door.clone(), transport.later(), self.live.clone());
+        let (asked, message) = (asked(call), call.data().to_vec());
+        let is_taken = self.questions.workers.try_run(move || {
+            let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message, asked)));
+            later.answer(answer.map(|(answer, _)| whole(&answer)));
+        });
+        match is_taken {
+            true => Outcome::Later,
+            false => Outcome::Now(Err(Errno(libc::EAGAIN))),
+        }
     }
 
     /// Answered by another thread: the device takes its time.
@@ -395,5 +408,15 @@ fn flags_of(vfs: &Vfs, node: Ino) -> persimmon_vfs::Result<InodeFlags> {
     match vfs.getattr(node)?.kind() {
         FileKind::Regular | FileKind::Directory => vfs.inode_flags(node),
         _ => Ok(InodeFlags::default()),
+    }
+}
+
+/// Who gives a command.
+fn asked(call: &Call<'_>) -> Asked {
+    Asked {
+        resent: call.header.is_resent(),
+        pid: call.header.pid,
+        uid: call.header.uid,
+        gid: call.header.gid,
     }
 }

@@ -23,7 +23,7 @@ const WAITING_MAX: usize = 1024;
 /// Where questions are answered.
 pub(super) struct Questions {
     /// One thread: answers are short, and those who ask have no claim to more of the machine.
-    workers: Workers,
+    pub(super) workers: Workers,
     syncs: Arc<Syncs>,
     /// Where the volume is synced, for all who wait.
     syncing: Workers,
