@@ -2,6 +2,7 @@
 
 use crate::codec::{Put, Reader};
 use crate::delta::{self, DELTA_BYTES_MAX, DELTAS_END};
+use crate::frame_part::FramePart;
 use crate::packed::{CompressedFrame, PackUnits, Packed, Stored};
 use crate::shared_frame::SharedFrame;
 use crate::{Addr, BLOCK_SIZE, Result};
@@ -203,19 +204,35 @@ impl Extent {
         }
     }
 
+    /// What it has of a compressed frame.
+    #[must_use]
+    pub fn frame_part(&self) -> Option<FramePart> {
+        match *self {
+            Extent::Packed(packed) => Some(FramePart::Packed(packed)),
+            Extent::Shared {
+                at,
+                blocks,
+                frame: Some(frame),
+            } => Some(FramePart::Shared {
+                at,
+                // No more than a frame has.
+                blocks: blocks as u8,
+                frame,
+            }),
+            _ => None,
+        }
+    }
+
     /// What it counts as, where its file has `beside` blocks of the same compressed frame that are not part of it.
     #[must_use]
     pub fn stored(&self, beside: u64) -> Stored {
+        if let Some(part) = self.frame_part() {
+            return part.share(beside);
+        }
         let sectors = match self {
             // Whether or not it was packed meanwhile: packing is no change of the file.
-            Extent::Packed(packed) => return packed.share(beside),
             Extent::Inline(bytes) | Extent::Compressed(bytes) => (bytes.len() as u64).div_ceil(512),
             Extent::Hole { .. } => 0,
-            Extent::Shared {
-                blocks,
-                frame: Some(frame),
-                ..
-            } => frame.sectors_of((*blocks).into()),
             other => other.blocks() * (BLOCK_SIZE as u64 / 512),
         };
         Stored {

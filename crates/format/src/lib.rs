@@ -14,6 +14,7 @@ pub mod envelope;
 pub mod error;
 pub mod extent;
 pub mod footer;
+pub mod frame_part;
 pub mod gate;
 pub mod ids;
 pub mod inode;

@@ -15,6 +15,7 @@ use crate::codec::{Put, Reader};
 use crate::compression::{Codec, Compression};
 use crate::dictionary::Dictionary;
 use crate::extent::Extent;
+use crate::frame_part::FramePart;
 use crate::{Addr, BLOCK_SIZE, Ino, Result, checksum};
 
 /// File blocks that one compressed frame may have (128 KiB).
@@ -261,13 +262,6 @@ impl Packed {
         }
     }
 
-    /// What this part adds to that, where the file has `beside` blocks of the frame that are not part of it.
-    #[must_use]
-    pub fn share(&self, beside: u64) -> Stored {
-        let all = self.stored(beside + u64::from(self.blocks));
-        all.beyond(self.stored(beside))
-    }
-
     /// First byte in its first block.
     #[must_use]
     pub fn start(&self) -> usize {
@@ -411,44 +405,43 @@ impl Packed {
     }
 }
 
-/// Counts the frames of packed extents once each, where extents come in the order of their keys.
+/// Counts the compressed frames that files have once each, where extents come in the order of their keys.
 #[derive(Clone, Debug, Default)]
 pub struct FrameTally {
     ino: Ino,
-    /// Frames of which more may come: the file block that each ends before, and the blocks seen.
-    frames: Vec<(u64, Packed, u64)>,
+    /// Frames of which more may come: the first part, the file block that has it, and the blocks seen.
+    frames: Vec<(FramePart, u64, u64)>,
 }
 
 impl FrameTally {
     /// What an extent at this block of a file adds to what was counted.
     pub fn extent(&mut self, ino: Ino, block: u64, extent: &Extent) -> Stored {
-        match extent {
-            Extent::Packed(packed) => self.add(ino, block, packed),
-            other => other.stored(0),
+        match extent.frame_part() {
+            Some(part) => self.part(ino, block, part),
+            None => extent.stored(0),
         }
     }
 
-    /// What a packed extent at this block of a file adds to what was counted for its frame.
-    pub fn add(&mut self, ino: Ino, block: u64, packed: &Packed) -> Stored {
-        if packed.is_whole() {
-            return packed.stored(packed.blocks.into());
+    /// What a part of a frame at this block of a file adds to what was counted for the frame.
+    fn part(&mut self, ino: Ino, block: u64, part: FramePart) -> Stored {
+        if part.is_whole() {
+            return part.stored(part.blocks());
         }
         if self.ino != ino {
             self.ino = ino;
             self.frames.clear();
         }
-        self.frames.retain(|(end, ..)| *end > block);
-        let known = self.frames.iter_mut();
-        let mut same = known.filter(|(_, known, _)| known.shares_frame(packed));
-        let blocks = u64::from(packed.blocks);
-        if let Some((_, _, seen)) = same.next() {
-            let share = packed.share(*seen);
-            *seen += blocks;
+        self.frames
+            .retain(|(first, at, _)| first.end_at(*at) > block);
+        let mut known = self.frames.iter_mut();
+        let same = known.find(|(first, at, _)| first.counts_with(*at, &part, block));
+        if let Some((_, _, seen)) = same {
+            let share = part.share(*seen);
+            *seen += part.blocks();
             return share;
         }
-        let end = packed.frame_at(block).map_or(0, |(_, end)| end);
-        self.frames.push((end, *packed, blocks));
-        packed.stored(blocks)
+        self.frames.push((part, block, part.blocks()));
+        part.stored(part.blocks())
     }
 }
 

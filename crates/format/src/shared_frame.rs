@@ -1,8 +1,8 @@
 //! What blocks count that became shared out of a compressed frame.
 //!
-//! A file counts a compressed frame once, however much of it is left. With several files that have blocks of one frame, none could tell
-//! what the others have. So each block of a shared frame counts its part of what the frame took when it became shared. The parts add up
-//! to just that, and they depend on nothing else: not on what the store, or another file, has of the frame.
+//! A file counts a compressed frame once, by what the frame takes and how much of it the file has ([`crate::frame_part`]). The store of shared
+//! blocks may have more of it, or may have written anew what is left. So an extent says itself what the frame took when its blocks became shared:
+//! a file counts the same before and after, and nothing that happens to the store, or to another file, changes that.
 
 use crate::codec::{Put, Reader};
 use crate::packed::{COMPRESSED_BLOCKS_MAX, Packed};
@@ -38,12 +38,10 @@ impl SharedFrame {
         }
     }
 
-    /// What so many of its blocks count, from the first of this part on, in units of 512 bytes.
+    /// What the frame counts as in a file that has so many of its blocks, in units of 512 bytes: as a packed one does.
     #[must_use]
-    pub fn sectors_of(&self, blocks: u64) -> u64 {
-        let before = |block: u64| u64::from(self.sectors) * block / u64::from(self.blocks.max(1));
-        let first = u64::from(self.skip);
-        before(first + blocks) - before(first)
+    pub fn sectors_of(&self, live: u64) -> u64 {
+        u64::from(self.sectors).min(live * BLOCK_SECTORS)
     }
 
     /// From the `skip`-th block of this part on.

@@ -91,7 +91,7 @@ proptest! {
         let mut tally = FrameTally::default();
         let mut counted = Stored::default();
         for (ino, block, packed) in &extents {
-            let more = tally.add(*ino, *block, packed);
+            let more = tally.extent(*ino, *block, &Extent::Packed(*packed));
             counted.units += more.units;
             counted.sectors += more.sectors;
         }

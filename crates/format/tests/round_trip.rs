@@ -14,7 +14,7 @@ use persimmon_format::gate::Features;
 use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
 use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState, Records, compress};
 use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, PROBE_ITEMS, first_item};
-use persimmon_format::packed::{self, CompressedFrame, Packed};
+use persimmon_format::packed::{self, CompressedFrame, FrameTally, PackUnits, Packed};
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::record::{Op, Share, Touch};
 use persimmon_format::references::References;
@@ -402,33 +402,39 @@ proptest! {
         prop_assert_eq!(whole.addr(), None);
     }
 
-    /// However they are cut, the parts of a shared frame count what the frame counted; and never more than what is left of it would by itself.
+    /// What a file has of a frame counts the same by itself and shared, however it is cut and whatever is gone of it.
     #[test]
-    fn parts_of_a_shared_frame_count_as_the_frame(
+    fn a_shared_frame_counts_as_a_packed_one(
         packed in packed(),
-        at in 0..FILE_BLOCKS_END - FRAME_BLOCKS_MAX as u64,
+        at in 32..FILE_BLOCKS_END - FRAME_BLOCKS_MAX as u64,
+        block in 32..1u64 << 40,
         first in any::<u8>(),
         second in any::<u8>(),
+        kept in 0u8..8,
     ) {
         let packed = packed.whole();
         let all = u64::from(packed.blocks);
         let whole = Extent::Packed(packed).shared_at(at, true);
-        prop_assert_eq!(whole.sectors(), Extent::Packed(packed).sectors());
         let (first, second) = (u64::from(first) % (all + 1), u64::from(second) % (all + 1));
         let (first, second) = (first.min(second), first.max(second));
         let cuts = [(0, first), (first, second), (second, all)];
-        let parts = cuts.map(|(from, to)| whole.part(from, to - from));
-        let counted = parts.clone().map(|part| part.sectors());
-        prop_assert_eq!(counted.iter().sum::<u64>(), whole.sectors());
-        for ((from, to), part) in cuts.into_iter().zip(parts) {
-            if from == to {
+        let (mut by_itself, mut shared) = (FrameTally::default(), FrameTally::default());
+        let mut counted = (0, 0);
+        for (number, (from, to)) in cuts.into_iter().enumerate() {
+            if from == to || kept & 1 << number == 0 {
                 continue;
             }
-            let left = Extent::Packed(packed.part(from, to - from));
-            prop_assert!(part.sectors() <= left.sectors());
-            prop_assert_eq!(&left.shared_at(at + from, true), &part);
-            prop_assert_eq!(Extent::decode(&part.encode()), Ok(part));
+            let own = Extent::Packed(packed.part(from, to - from));
+            let part = whole.part(from, to - from);
+            prop_assert_eq!(&own.shared_at(at + from, true), &part);
+            prop_assert_eq!(Extent::decode(&part.encode()), Ok(part.clone()));
+            let count = |tally: &mut FrameTally, extent| tally.extent(Ino(20), block + from, extent);
+            counted.0 += count(&mut by_itself, &own).sectors;
+            let stored = count(&mut shared, &part);
+            prop_assert_eq!(stored.units, PackUnits::ZERO);
+            counted.1 += stored.sectors;
         }
+        prop_assert_eq!(counted.0, counted.1);
     }
 
     #[test]

@@ -217,10 +217,6 @@ impl FileData {
                     Extent::Frame { .. }
                     | Extent::Reserved { .. }
                     | Extent::Shared { frame: None, .. } => within * BLOCK_SECTORS,
-                    shared @ Extent::Shared { .. } => {
-                        let skip = mapped.block.max(first) - mapped.block;
-                        shared.part(skip, within).sectors()
-                    }
                     // What takes less than whole blocks gives back at least nothing.
                     _ => 0,
                 }

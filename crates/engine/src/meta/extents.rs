@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use persimmon_format::extent::Extent;
+use persimmon_format::frame_part::FramePart;
 use persimmon_format::inode::SHARED;
 use persimmon_format::packed::Packed;
 use persimmon_format::{Ino, Key, KeyKind, VersionId};
@@ -340,10 +341,15 @@ fn is_part(extent: &Extent, packed: &Packed) -> bool {
     matches!(extent, Extent::Packed(part) if part.shares_frame(packed))
 }
 
-/// Blocks of these parts of a frame.
-fn blocks_of(parts: &[MappedExtent], packed: &Packed) -> u64 {
-    let live: u64 = parts.iter().map(|part| part.extent.blocks()).sum();
-    live.min(packed.frame.blocks.into())
+/// Blocks of the frame of a part at `block` that these extents have.
+fn blocks_with(part: &FramePart, block: u64, there: &[MappedExtent]) -> u64 {
+    let other = |mapped: &MappedExtent| {
+        let other = mapped.extent.frame_part()?;
+        part.counts_with(block, &other, mapped.block)
+            .then(|| other.blocks())
+    };
+    let live: u64 = there.iter().filter_map(other).sum();
+    live.min(part.frame_blocks())
 }
 
 /// Blocks of the frame of an extent that a version has beside it, while the extent itself is not in the tree.
@@ -354,26 +360,23 @@ pub(crate) fn beside(
     block: u64,
     extent: &Extent,
 ) -> Result<u64> {
-    match extent {
-        Extent::Packed(packed) if !packed.is_whole() => {
-            let parts = parts_of(meta, ino, version, block, packed)?;
-            Ok(blocks_of(&parts, packed))
-        }
-        _ => Ok(0),
-    }
+    let Some(part) = extent.frame_part().filter(|part| !part.is_whole()) else {
+        return Ok(0);
+    };
+    let (from, to) = part.range_at(block);
+    let mut there = stored(meta, ino, from, to)?;
+    there.retain(|mapped| mapped.version == version);
+    Ok(blocks_with(&part, block, &there))
 }
 
 /// Blocks of the frame of an extent that are shown beside it, while the extent itself is not.
 pub(super) fn shown_beside(meta: &Meta, at: &At, block: u64, extent: &Extent) -> Result<u64> {
-    match extent {
-        Extent::Packed(packed) if !packed.is_whole() => {
-            let (from, to) = packed.frame_at(block).unwrap_or((block, block + 1));
-            let mut parts = shown_at(meta, at, from, to, usize::MAX)?;
-            parts.retain(|mapped| is_part(&mapped.extent, packed));
-            Ok(blocks_of(&parts, packed))
-        }
-        _ => Ok(0),
-    }
+    let Some(part) = extent.frame_part().filter(|part| !part.is_whole()) else {
+        return Ok(0);
+    };
+    let (from, to) = part.range_at(block);
+    let shown = shown_at(meta, at, from, to, usize::MAX)?;
+    Ok(blocks_with(&part, block, &shown))
 }
 
 /// The inline content of a block; nothing where it is a hole. `None` if it is neither.

@@ -6,7 +6,7 @@ use persimmon_format::inode::SHARED;
 use persimmon_format::{Ino, Key, VersionId};
 
 use super::extents::{
-    Group, MappedExtent, beside, groups, overlapping, parts_of, shown_beside, still_there, stored,
+    Group, MappedExtent, beside, groups, overlapping, shown_beside, still_there, stored,
 };
 use super::versions::At;
 use super::{Meta, deltas, references, tree};
@@ -94,8 +94,9 @@ fn ensure_at(meta: &Meta, at: &At, from: u64, to: u64) -> Result<()> {
 
 /// What taking an extent out needs beside it.
 fn ensure_content(meta: &Meta, at: &At, mapped: &MappedExtent) -> Result<()> {
-    if let Extent::Packed(packed) = &mapped.extent {
-        parts_of(meta, at.ino, mapped.version, mapped.block, packed)?;
+    if let Some(part) = mapped.extent.frame_part() {
+        let (from, to) = part.range_at(mapped.block);
+        stored(meta, at.ino, from, to)?;
     }
     match named_by(at.ino, &mapped.extent) {
         Some((from, to)) => {
@@ -130,8 +131,8 @@ struct Renamed {
 impl Renamed {
     /// An extent goes, of whose frame there are `beside` other blocks.
     fn drop(&mut self, ino: Ino, extent: &Extent, beside: u64) {
-        self.less
-            .extend(named_by(ino, extent).filter(|_| beside == 0));
+        let is_last = beside == 0 || matches!(extent, Extent::Shared { .. });
+        self.less.extend(named_by(ino, extent).filter(|_| is_last));
     }
 
     /// The same of one that comes. What it shares is counted by who shares it.
@@ -207,19 +208,22 @@ pub(crate) fn move_to_store(
     } = mapped;
     let plain = meta.versions.at(ino)?.ino;
     let key = Key::extent(plain, *block).at(*version);
-    let beside = match extent {
-        // What is beside it is found among what is there.
-        Extent::Packed(_) => {
-            meta.remove_stored(&key);
-            beside(meta, plain, *version, *block, extent)?
-        }
-        _ => 0,
-    };
-    let before = extent.stored(beside).sectors as i64;
-    put(meta, Key::extent(SHARED, place), extent);
     let shared = extent.shared_at(place, meta.has_shared_frames);
+    let mut sectors = |extent: &Extent| -> Result<i64> {
+        let beside = match extent.frame_part() {
+            // What is beside it is found among what is there.
+            Some(_) => {
+                meta.remove_stored(&key);
+                beside(meta, plain, *version, *block, extent)?
+            }
+            None => 0,
+        };
+        Ok(extent.stored(beside).sectors as i64)
+    };
+    let (before, after) = (sectors(extent)?, sectors(&shared)?);
+    put(meta, Key::extent(SHARED, place), extent);
     put(meta, key, &shared);
-    Ok(shared.sectors() as i64 - before)
+    Ok(after - before)
 }
 
 /// Maps blocks of the store where the file was punched. Returns by how many sectors the file grew.

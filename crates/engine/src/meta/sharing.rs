@@ -2,6 +2,7 @@
 
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::{Inode, SHARED};
+use persimmon_format::packed::COMPRESSED_BLOCKS_MAX;
 use persimmon_format::quota::Counting;
 use persimmon_format::record::Share;
 use persimmon_format::{Ino, Key, SubvolumeId};
@@ -174,6 +175,11 @@ pub(crate) fn ensure(meta: &Meta, share: &Share, is_target_new: bool) -> Result<
     mapping::ensure_source(meta, share.from, range, &shown)?;
     if !is_target_new {
         mapping::ensure(meta, share.to, share.to_block, share.target_end())?;
+        // What the target has of the same frames around it counts with what comes.
+        let around = COMPRESSED_BLOCKS_MAX as u64;
+        let from = share.to_block.saturating_sub(around);
+        let to = share.target_end().saturating_add(around);
+        extents::stored(meta, share.to.plain(), from, to)?;
     }
     for mapped in to_move(meta, share, &shown)? {
         let place = place_of(share, mapped.block)?;

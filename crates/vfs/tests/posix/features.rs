@@ -81,6 +81,58 @@ fn a_clone_of_a_compressed_file_counts_as_the_file() {
     fs.remount();
 }
 
+/// Whoever has one block of a frame counts it as a block, whatever the rest of the frame shrinks to, and no file with something in it counts
+/// nothing.
+#[test]
+fn a_block_of_a_shared_frame_counts() {
+    let fs = Fixture::default();
+    let source = fs.file("source", b"");
+    let name = b"user.persimmon.compression";
+    fs.vfs
+        .setxattr(&fs.root, source, name, b"lz4", XattrMode::Either)
+        .unwrap();
+    let mut state = 1u32;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    });
+    let mut content: Vec<u8> = noise.take(4096).collect();
+    content.resize(32 * 4096, 7);
+    fs.write(source, 0, &content);
+    fs.vfs.sync().unwrap();
+    let blocks = |ino| fs.vfs.getattr(ino).unwrap().blocks;
+    let alone = blocks(source);
+    assert!((9..=12).contains(&alone), "{alone}");
+    let taken = fs.file("taken", b"");
+    for place in 0..20 {
+        let (from, to) = (
+            (source, Handle::NONE, 0),
+            (taken, Handle::NONE, place * 4096),
+        );
+        assert_eq!(fs.vfs.copy_file_range(from, to, 4096).unwrap(), 4096);
+        fs.vfs.sync().unwrap();
+        assert_eq!(blocks(taken), 8 * (place + 1));
+    }
+    let cut = fs.file("cut", b"");
+    let (from, to) = ((source, Handle::NONE, 0), (cut, Handle::NONE, 0));
+    assert_eq!(
+        fs.vfs.copy_file_range(from, to, 32 * 4096).unwrap(),
+        32 * 4096
+    );
+    fs.vfs.sync().unwrap();
+    assert_eq!((blocks(cut), blocks(source)), (alone, alone));
+    // From its end, from its beginning, and in the midst of it.
+    fs.truncate(cut, 8 * 4096);
+    fs.vfs.sync().unwrap();
+    assert!((9..=alone).contains(&blocks(cut)));
+    fs.truncate(cut, 4096);
+    fs.vfs.sync().unwrap();
+    assert_eq!(blocks(cut), 8);
+    fs.write(source, 4096, &content[..5 * 4096]);
+    fs.vfs.sync().unwrap();
+    fs.remount();
+}
+
 #[test]
 fn a_volume_without_shared_frames_counts_whole_blocks() {
     let fs = Fixture::default();
