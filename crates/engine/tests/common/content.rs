@@ -8,7 +8,7 @@ use persimmon_engine::{
 };
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
-use persimmon_format::packed::{FrameTally, PackUnits};
+use persimmon_format::packed::{FrameTally, PackUnits, Stored};
 use persimmon_format::references::References;
 use persimmon_format::table::Role;
 use persimmon_format::{Compression, Ino, Key, KeyKind, ZoneId};
@@ -134,10 +134,9 @@ pub fn check_stored(volume: &Volume) -> BTreeMap<Ino, u64> {
     }
     for (key, extent) in extents {
         let (ino, block) = (key.ino, key.item);
-        let (units, share) = match &extent {
+        match &extent {
             Extent::Packed(packed) => {
-                let dictionary = packed.dictionary();
-                if let Some(dictionary) = dictionary
+                if let Some(dictionary) = packed.dictionary()
                     && frames.insert((key.version, packed.whole()))
                 {
                     assert_ne!(ino, SHARED);
@@ -145,20 +144,18 @@ pub fn check_stored(volume: &Volume) -> BTreeMap<Ino, u64> {
                         *named.entry(block).or_default() += 1;
                     }
                 }
-                let stored = tally.add(ino, block, packed);
-                (stored.units, stored.sectors)
-            }
-            Extent::Frame { crcs, .. } => {
-                (PackUnits::of_blocks(crcs.len() as u64), extent.sectors())
             }
             Extent::Shared { at, blocks, .. } => {
                 for block in *at..*at + u64::from(*blocks) {
                     *named.entry(block).or_default() += 1;
                 }
-                (PackUnits::ZERO, extent.sectors())
             }
-            _ => (PackUnits::ZERO, extent.sectors()),
-        };
+            _ => {}
+        }
+        let Stored {
+            units,
+            sectors: share,
+        } = tally.extent(ino, block, &extent);
         *sectors.entry(ino).or_default() += share;
         if let Some(addr) = extent.addr() {
             *zones.entry(addr.zone()).or_default() += units;
