@@ -25,6 +25,9 @@ const STRIPES_FROM: u64 = 2_000_000_000;
 const STATES_WITH_NEAR: u64 = 15_000;
 /// Seeds from here on have near duplicates packed.
 const NEAR_FROM: u64 = 3_000_000_000;
+const STATES_WITH_WRITABLE: u64 = 20_000;
+/// From here on snapshots are written to, renamed, and gone back to.
+const WRITABLE_FROM: u64 = 5_000_000_000;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
 
@@ -110,6 +113,7 @@ fn so_is_every_one_with_all_that_shares_moves_and_repeats() {
         (DEDUP_FROM[1], STATES_WITH_DEDUP),
         (STRIPES_FROM, STATES_ON_STRIPES),
         (NEAR_FROM, STATES_WITH_NEAR),
+        (WRITABLE_FROM, STATES_WITH_WRITABLE),
     ] {
         let campaign = Campaign {
             jobs: std::thread::available_parallelism().map_or(2, usize::from),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use persimmon_crash::filesystem::{Filesystem, Mounted};
-use persimmon_crash::harness::{Case, Failure, Plan, Statistics, System, replay};
+use persimmon_crash::harness::{Case, Failure, Plan, Refusal, Statistics, System, replay};
 use persimmon_device::faults as of_device;
 use persimmon_engine::faults::{self, Fault};
 use persimmon_sim::{FaultTarget, SimDevice};
@@ -22,6 +22,8 @@ const FIRST_WITH_DEDUP: u64 = 1_000_000_001;
 const FIRST_WITH_CLONES: u64 = 100_000_000;
 /// The first with snapshots.
 const FIRST_WITH_SNAPSHOTS: u64 = 200_000_000;
+/// The first with writable snapshots.
+const FIRST_WITH_WRITABLE: u64 = 5_000_000_000;
 /// The first with stripe sets.
 const FIRST_WITH_STRIPES: u64 = 2_000_000_000;
 /// The first in which near duplicates are packed.
@@ -41,6 +43,16 @@ impl System for Mistaken {
 
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Mounted, String> {
         Filesystem.mount(device)
+    }
+
+    fn roll_back(
+        &self,
+        device: &Arc<SimDevice>,
+        to: &str,
+        keep: Option<&str>,
+        now: u64,
+    ) -> Result<(), Refusal> {
+        Filesystem.roll_back(device, to, keep, now)
     }
 
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
@@ -70,6 +82,7 @@ fn first_seed(mistake: Fault) -> u64 {
         | Fault::OlderSettled
         | Fault::AbsorbedNotSettled
         | Fault::SnapshotWithoutStaged => FIRST_WITH_SNAPSHOTS,
+        Fault::MadeNotSettled => FIRST_WITH_WRITABLE,
         Fault::DictionaryNotCounted => FIRST_WITH_DICTIONARIES,
         _ => FIRST_SEED,
     }

@@ -96,6 +96,8 @@ pub enum Fault {
     OlderSettled,
     /// What a version has twice since it absorbed another one stays for ever.
     AbsorbedNotSettled,
+    /// What was made in a snapshot that was deleted, or in what a roll-back left behind, stays for ever.
+    MadeNotSettled,
     /// A snapshot is taken without what is staged.
     SnapshotWithoutStaged,
     /// One more file has shared blocks, or they are one more frame's dictionary, and they count as before.
@@ -121,7 +123,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 44] = [
+    pub const ALL: [Fault; 45] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -162,6 +164,7 @@ impl Fault {
         Fault::HoleForgotten,
         Fault::OlderSettled,
         Fault::AbsorbedNotSettled,
+        Fault::MadeNotSettled,
         Fault::SnapshotWithoutStaged,
         Fault::ReferenceNotAdded,
         Fault::ReferenceNotDropped,

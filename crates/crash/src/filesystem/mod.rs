@@ -18,8 +18,8 @@ use std::sync::Arc;
 use persimmon_device::{Geometry, Stripes, ZoneId, ZoneInfo, ZonedDevice, striped};
 use persimmon_engine::invariant::panic_on_bugs;
 use persimmon_engine::{Barrier, Dedup, Deltas, FormatOptions, FsyncOrder, RecoveryReport, Volume};
-use persimmon_format::Compression;
 use persimmon_format::zone_header::ZoneHeader;
+use persimmon_format::{Compression, SubvolumeId};
 use persimmon_inspect::finding::{
     DATA_LOST, DATA_SUMMARY, PAGE_COPY, Rule, ZONE_COPY, ZONE_READ_ONLY, ZONE_ROWS, ZONE_STATE,
 };
@@ -28,7 +28,7 @@ use persimmon_sync::host::Mutex;
 use persimmon_sync::thread::{self, ThreadId};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
-use crate::harness::{NEAR, REPEATING, System};
+use crate::harness::{NEAR, REPEATING, Refusal, System};
 use crate::stripes;
 use persimmon_sim::device::{SimConfig, SimDevice};
 
@@ -76,6 +76,21 @@ impl System for Filesystem {
             true => mounted.packing_near(),
             false => mounted,
         })
+    }
+
+    fn roll_back(
+        &self,
+        device: &Arc<SimDevice>,
+        to: &str,
+        keep: Option<&str>,
+        now: u64,
+    ) -> Result<(), Refusal> {
+        let below = stripes::on(device, true).map_err(|message| Refusal {
+            errno: libc::EIO,
+            message,
+        })?;
+        let rolled_back = roll_back(below, options(device.config()), to, keep, now);
+        rolled_back.map_err(|error| Refusal::from(&persimmon_vfs::Error::from(error)))
     }
 
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
@@ -162,6 +177,30 @@ fn mount_volume(
     reclaimed.map_err(|error| format!("reclaiming unlinked files: {error}"))?;
     let paths = recovery_paths(&report, orphans.len());
     Ok(Mounted::new(Arc::new(vfs), clock, names, paths))
+}
+
+/// Has a volume that nobody uses be as a snapshot is.
+fn roll_back(
+    device: Arc<dyn ZonedDevice>,
+    options: persimmon_engine::Options,
+    to: &str,
+    keep: Option<&str>,
+    now: u64,
+) -> persimmon_engine::Result<()> {
+    let (volume, _) = Volume::open(device, options)?;
+    let id = snapshot_named(&volume, to)?;
+    let keep = keep.map(str::as_bytes);
+    volume.snapshots().roll_back(id, keep, timestamp(now))?;
+    volume.sync()?;
+    volume.close()
+}
+
+/// The number of a snapshot.
+fn snapshot_named(volume: &Volume, name: &str) -> persimmon_engine::Result<SubvolumeId> {
+    let mut snapshots = volume.snapshots().list().into_iter();
+    let found = snapshots.find(|snapshot| snapshot.name == name.as_bytes());
+    let found = found.ok_or(persimmon_engine::Error::NoSuchSnapshot)?;
+    Ok(found.id)
 }
 
 /// Looks through a volume that is not mounted. What is found besides `excused` is the error.

@@ -10,7 +10,7 @@ use persimmon_vfs::{
     XattrMode,
 };
 
-use super::{WorkloadClock, timestamp};
+use super::{WorkloadClock, snapshot_named, timestamp};
 use crate::harness::{Refusal, Subject};
 use crate::model::{Observed, ObservedNode};
 use crate::workload::{Allocate, Durability, Op, Rename, Step, bytes_of};
@@ -53,10 +53,7 @@ impl Subject for Mounted {
         self.clock.set(now);
         let came = self.run(op);
         self.must_be_sound();
-        came.map_err(|error| Refusal {
-            errno: error.errno(),
-            message: error.to_string(),
-        })
+        came.map_err(|error| Refusal::from(&error))
     }
 
     fn observe_one(&mut self, path: &str) -> Result<ObservedNode, String> {
@@ -88,6 +85,15 @@ impl Subject for Mounted {
         let closed = self.vfs.close();
         self.must_be_sound();
         closed.map_err(|error| format!("closing: {error}"))
+    }
+}
+
+impl From<&Error> for Refusal {
+    fn from(error: &Error) -> Refusal {
+        Refusal {
+            errno: error.errno(),
+            message: error.to_string(),
+        }
     }
 }
 
@@ -159,7 +165,10 @@ impl Mounted {
     }
 
     fn resolve(&self, path: &str) -> Result<Ino, Error> {
-        let mut at = self.root;
+        let (mut at, path) = match path.split_once(':') {
+            None => (self.root, path),
+            Some((name, path)) => (ROOT.of(snapshot_named(self.vfs.volume(), name)?), path),
+        };
         for name in path.split('/').filter(|name| !name.is_empty()) {
             at = self.vfs.lookup(at, name.as_bytes())?.ino;
         }
@@ -283,19 +292,8 @@ impl Mounted {
                 synced
             }
             Op::Sync => self.vfs.sync(),
-            Op::Snapshot { name } => {
-                let now = self.clock.now();
-                let (volume, name) = (self.vfs.volume(), name.as_bytes());
-                let taken = volume.snapshots().take(SubvolumeId::MAIN, name, true, now);
-                Ok(taken.map(drop)?)
-            }
-            Op::DeleteSnapshot { name } => {
-                let volume = self.vfs.volume();
-                let mut snapshots = volume.snapshots().list().into_iter();
-                let snapshot = snapshots.find(|snapshot| snapshot.name == name.as_bytes());
-                let id = snapshot.map(|snapshot| snapshot.id);
-                let id = id.ok_or(persimmon_engine::Error::NoSuchSnapshot)?;
-                Ok(volume.snapshots().delete(id)?)
+            Op::Snapshot { .. } | Op::DeleteSnapshot { .. } | Op::RenameSnapshot { .. } => {
+                self.change_snapshots(op)
             }
             Op::Step(step) => self.step(*step),
             Op::Allocate {
@@ -317,6 +315,32 @@ impl Mounted {
                 };
                 self.vfs
                     .fallocate(ino, Handle::NONE, *offset, *length, what)
+            }
+            _ => Err(Error::Invalid("operation of the harness")),
+        }
+    }
+
+    fn change_snapshots(&self, op: &Op) -> Result<(), Error> {
+        let volume = self.vfs.volume();
+        match op {
+            Op::Snapshot {
+                name,
+                of,
+                is_writable,
+            } => {
+                let of = of.as_ref().map(|of| snapshot_named(volume, of));
+                let of = of.transpose()?.unwrap_or(SubvolumeId::MAIN);
+                let (name, now) = (name.as_bytes(), self.clock.now());
+                let taken = volume.snapshots().take(of, name, !is_writable, now);
+                Ok(taken.map(drop)?)
+            }
+            Op::DeleteSnapshot { name } => {
+                let id = snapshot_named(volume, name)?;
+                Ok(volume.snapshots().delete(id)?)
+            }
+            Op::RenameSnapshot { from, to } => {
+                let (from, to) = (from.as_bytes(), to.as_bytes());
+                self.vfs.rename_snapshot(from, to, RenameMode::NoReplace)
             }
             _ => Err(Error::Invalid("operation of the harness")),
         }

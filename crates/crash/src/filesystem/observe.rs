@@ -23,7 +23,8 @@ impl Mounted {
             for snapshot in self.vfs.volume().snapshots().list() {
                 let name = String::from_utf8_lossy(&snapshot.name).into_owned();
                 let inside = self.observe_below(ROOT.of(snapshot.id));
-                let inside = inside.map_err(|error| format!("in snapshot {name}: {error}"))?;
+                let mut inside = inside.map_err(|error| format!("in snapshot {name}: {error}"))?;
+                inside.is_writable = !snapshot.is_read_only;
                 found.snapshots.insert(name, inside);
             }
         }
@@ -55,7 +56,7 @@ impl Mounted {
         }
         Ok(Observed {
             nodes,
-            snapshots: BTreeMap::new(),
+            ..Observed::default()
         })
     }
 

@@ -223,17 +223,22 @@ impl<S: System> Run<'_, S> {
         op: Op,
     ) -> Result<(Outcome<S::Subject>, Op), Fault> {
         let is = match &op {
-            Op::Remount => {
+            Op::Remount | Op::RollBack { .. } => {
                 let closed = subject.close().map_err(live);
-                match closed.and_then(|()| self.mount(device, Phase::Live)) {
-                    Ok(mounted) => subject = mounted,
+                let rolled_back = closed.map(|()| self.roll_back(device, &op));
+                let mounted = rolled_back
+                    .and_then(|rolled_back| Ok((rolled_back, self.mount(device, Phase::Live)?)));
+                match mounted {
+                    Ok((rolled_back, mounted)) => {
+                        subject = mounted;
+                        rolled_back.map(|()| None)
+                    }
                     Err(_) if device.has_failed() => {
                         let _ = model.apply(&op, self.now);
                         return Ok((Outcome::Broken, op));
                     }
                     Err(fault) => return Err(fault),
                 }
-                Ok(None)
             }
             Op::Read { path } => {
                 return match self.compare_file(&mut subject, model, path) {
@@ -253,6 +258,15 @@ impl<S: System> Run<'_, S> {
         };
         let outcome = self.judge(device, subject, model, &op, is)?;
         Ok((outcome, op))
+    }
+
+    fn roll_back(&self, device: &Arc<SimDevice>, op: &Op) -> Result<(), Refusal> {
+        match op {
+            Op::RollBack { to, keep } => {
+                self.system.roll_back(device, to, keep.as_deref(), self.now)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Compares what an operation came to with the model, and lets it have its effect there.
@@ -284,6 +298,11 @@ impl<S: System> Run<'_, S> {
                         let _ = model.apply(op, self.now);
                         Ok(Outcome::Broken)
                     }
+                    Op::RollBack { .. } => {
+                        let _ = model.apply(&Op::Remount, self.now);
+                        model.acknowledge(&Op::Remount);
+                        Ok(Outcome::Refused(subject))
+                    }
                     _ => Ok(Outcome::Refused(subject)),
                 };
             }
@@ -304,10 +323,12 @@ impl<S: System> Run<'_, S> {
             (Ok(()), Ok(())) => {
                 self.statistics.ops.one(op.name());
                 match op {
-                    Op::Remount => match self.compare_live(&mut subject, model) {
-                        Err(_) if device.has_failed() => return Ok(Outcome::Broken),
-                        compared => compared?,
-                    },
+                    Op::Remount | Op::RollBack { .. } => {
+                        match self.compare_live(&mut subject, model) {
+                            Err(_) if device.has_failed() => return Ok(Outcome::Broken),
+                            compared => compared?,
+                        }
+                    }
                     Op::Allocate { path, .. } => match subject.observe_one(path) {
                         Ok(found) => model.adopt_mtime(path, found.mtime),
                         Err(_) if device.has_failed() => return Ok(Outcome::Broken),

@@ -14,7 +14,7 @@ mod tree;
 
 pub use content::{FileContent, block_hash};
 pub use observe::{Kind, Observed, ObservedNode};
-pub use tree::{Body, Node, NodeId, ROOT, Tree};
+pub use tree::{Body, Node, NodeId, ROOT, Snapshot, Tree};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
