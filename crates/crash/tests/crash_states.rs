@@ -28,6 +28,9 @@ const NEAR_FROM: u64 = 3_000_000_000;
 const STATES_WITH_WRITABLE: u64 = 20_000;
 /// From here on snapshots are written to, renamed, and gone back to.
 const WRITABLE_FROM: u64 = 5_000_000_000;
+const STATES_WITH_LIMITS: u64 = 20_000;
+/// From here on users are limited, too.
+const LIMITS_FROM: u64 = 6_000_000_000;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
 
@@ -114,6 +117,7 @@ fn so_is_every_one_with_all_that_shares_moves_and_repeats() {
         (STRIPES_FROM, STATES_ON_STRIPES),
         (NEAR_FROM, STATES_WITH_NEAR),
         (WRITABLE_FROM, STATES_WITH_WRITABLE),
+        (LIMITS_FROM, STATES_WITH_LIMITS),
     ] {
         let campaign = Campaign {
             jobs: std::thread::available_parallelism().map_or(2, usize::from),

@@ -24,6 +24,8 @@ const FIRST_WITH_CLONES: u64 = 100_000_000;
 const FIRST_WITH_SNAPSHOTS: u64 = 200_000_000;
 /// The first with writable snapshots.
 const FIRST_WITH_WRITABLE: u64 = 5_000_000_000;
+/// The first in which users are limited.
+const FIRST_WITH_LIMITS: u64 = 6_000_000_000;
 /// The first with stripe sets.
 const FIRST_WITH_STRIPES: u64 = 2_000_000_000;
 /// The first in which near duplicates are packed.
@@ -82,6 +84,7 @@ fn first_seed(mistake: Fault) -> u64 {
         | Fault::OlderSettled
         | Fault::AbsorbedNotSettled
         | Fault::SnapshotWithoutStaged => FIRST_WITH_SNAPSHOTS,
+        Fault::LimitIgnored | Fault::LimitTooLow => FIRST_WITH_LIMITS,
         Fault::MadeNotSettled => FIRST_WITH_WRITABLE,
         Fault::DictionaryNotCounted => FIRST_WITH_DICTIONARIES,
         _ => FIRST_SEED,

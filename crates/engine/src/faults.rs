@@ -86,6 +86,10 @@ pub enum Fault {
     FillingNotSeen,
     /// What an owner takes more with a record is not counted.
     OwnerNotCharged,
+    /// Hard limits of what owners may take do not count.
+    LimitIgnored,
+    /// A hard limit refuses what just fits.
+    LimitTooLow,
     /// Blocks that were equal when they were compared are shared whatever has become of them since.
     DuplicateNotLookedUp,
     /// A name or an attribute that a snapshot has is removed without hiding what the snapshot has.
@@ -123,7 +127,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 45] = [
+    pub const ALL: [Fault; 47] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -159,6 +163,8 @@ impl Fault {
         Fault::NumbersReused,
         Fault::LotNotWaitedFor,
         Fault::OwnerNotCharged,
+        Fault::LimitIgnored,
+        Fault::LimitTooLow,
         Fault::DuplicateNotLookedUp,
         Fault::WhiteoutForgotten,
         Fault::HoleForgotten,

@@ -121,6 +121,8 @@ const LONG_XATTRS: Range<u64> = 21_000_000..30_000_000;
 const LONG_XATTRS_FROM: u64 = 4_000_000_000;
 /// And from this one on snapshots can be written to, get other names, and are gone back to.
 const WRITABLE_FROM: u64 = 5_000_000_000;
+/// And from this one on users are limited in what they may take.
+pub(crate) const LIMITS_FROM: u64 = 6_000_000_000;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
@@ -489,6 +491,7 @@ impl Plan {
             .clones(matches!(self.origin, Origin::Seed(number) if number >= CLONES_FROM))
             .snapshots(matches!(self.origin, Origin::Seed(number) if number >= SNAPSHOTS_FROM))
             .writable_snapshots(matches!(self.origin, Origin::Seed(number) if number >= WRITABLE_FROM))
+            .limits(matches!(self.origin, Origin::Seed(number) if number >= LIMITS_FROM))
             .shifts(matches!(self.origin, Origin::Seed(number) if number >= SHIFTS_FROM))
             .repeats(matches!(self.origin, Origin::Seed(number) if REPEATING.contains(&number) || NEAR.contains(&number)))
     }

@@ -250,14 +250,45 @@ impl<S: System> Run<'_, S> {
         };
         let (is, op) = match is {
             Ok(Some(part)) => {
-                self.statistics.no_space += 1;
+                if subject.was_cut_by_quota() {
+                    self.is_over_limit(device, &subject, model, &op)?;
+                } else {
+                    self.statistics.no_space += 1;
+                }
                 (Ok(()), op.shortened(part))
+            }
+            Ok(None) if model.must_exceed(&op, subject.stores_whole_blocks()) => {
+                // What cannot be done for another reason is no matter of limits.
+                let mut after = model.clone();
+                match after.apply(&op, self.now) {
+                    Ok(()) => return Err(live(format!("{op}: more than there may be by a limit"))),
+                    Err(_) => (Ok(()), op),
+                }
             }
             Ok(None) => (Ok(()), op),
             Err(refusal) => (Err(refusal), op),
         };
         let outcome = self.judge(device, subject, model, &op, is)?;
         Ok((outcome, op))
+    }
+
+    /// A limit was the reason to refuse an operation, or a part of it: it has to be exceeded.
+    fn is_over_limit(
+        &mut self,
+        device: &SimDevice,
+        subject: &S::Subject,
+        model: &Model,
+        op: &Op,
+    ) -> Result<(), Fault> {
+        self.statistics.ops.one("refused by a limit");
+        let may = model.may_exceed(op, subject.stores_whole_blocks());
+        // Where commands fail what is staged may stay so, and counts as more than it takes.
+        match may || device.has_failed() {
+            true => Ok(()),
+            false => Err(live(format!(
+                "{op}: refused by a limit that is not reached"
+            ))),
+        }
     }
 
     fn roll_back(&self, device: &Arc<SimDevice>, op: &Op) -> Result<(), Refusal> {
@@ -279,6 +310,10 @@ impl<S: System> Run<'_, S> {
         is: Result<(), Refusal>,
     ) -> Result<Outcome<S::Subject>, Fault> {
         match is.as_ref().map_err(|refusal| refusal.errno) {
+            Err(libc::EDQUOT) => {
+                self.is_over_limit(device, &subject, model, op)?;
+                return Ok(Outcome::Refused(subject));
+            }
             Err(libc::ENOSPC) => {
                 self.statistics.no_space += 1;
                 return match op {

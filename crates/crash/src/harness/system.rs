@@ -108,6 +108,16 @@ pub trait Subject {
         0
     }
 
+    /// Whether each block of a file takes a block: nothing is compressed.
+    fn stores_whole_blocks(&self) -> bool {
+        false
+    }
+
+    /// Whether a limit was the reason that a part of the last operation alone was carried out.
+    fn was_cut_by_quota(&self) -> bool {
+        false
+    }
+
     /// How this is mounted, in a word each.
     fn options(&self) -> Vec<&'static str> {
         Vec::new()

@@ -74,6 +74,10 @@ impl Model {
                     Err(libc::ENOTDIR)
                 }
             }
+            Op::Limit { uid, limits } => {
+                self.enter(|tree| tree.set_limits(*uid, *limits));
+                Ok(())
+            }
             Op::Remount => self.close_all(),
             Op::Snapshot { .. }
             | Op::DeleteSnapshot { .. }
@@ -243,6 +247,7 @@ impl Model {
                 if what != Allocate::ReserveKeepSize {
                     tree.change_content(id, |content| content.extend(offset + length));
                 }
+                tree.change_content(id, |content| content.touch(offset, length));
                 tree.change(id, |node| node.mtimes.push(now));
             });
         }

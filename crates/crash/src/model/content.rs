@@ -7,6 +7,8 @@ use std::sync::Arc;
 use persimmon_device::BLOCK_SIZE;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::quota::Touched;
+
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// One value of a block, and the file size without which it cannot be there.
@@ -76,6 +78,7 @@ pub struct FileContent {
     durable_sizes: BTreeSet<u64>,
     /// Values since the last sync, oldest first; never empty.
     blocks: BTreeMap<u64, Arc<Vec<Version>>>,
+    touched: Touched,
 }
 
 impl Default for FileContent {
@@ -84,6 +87,7 @@ impl Default for FileContent {
             size: 0,
             durable_sizes: BTreeSet::from([0]),
             blocks: BTreeMap::new(),
+            touched: Touched::default(),
         }
     }
 }
@@ -99,6 +103,7 @@ impl FileContent {
                 .into_iter()
                 .map(|(block, bytes)| (block, Arc::new(vec![Version::new(bytes, 0)])))
                 .collect(),
+            touched: Touched::unknown(),
         }
     }
 
@@ -114,6 +119,22 @@ impl FileContent {
             .iter()
             .filter_map(|(block, versions)| Some((*block, versions.last()?.bytes.to_vec())))
             .filter(|(_, bytes)| !bytes.is_empty())
+    }
+
+    /// Blocks that may be allocated: all that were written or preallocated, and not truncated or taken out since.
+    #[must_use]
+    pub(crate) fn touched(&self) -> &BTreeSet<u64> {
+        self.touched.blocks()
+    }
+
+    /// Whether no others are allocated.
+    pub(crate) fn is_all_known(&self) -> bool {
+        self.touched.is_all()
+    }
+
+    /// Blocks of a range are allocated.
+    pub(crate) fn touch(&mut self, offset: u64, length: u64) {
+        self.touched.add(offset, length);
     }
 
     /// Bytes of the blocks that are not zeros.
@@ -150,6 +171,7 @@ impl FileContent {
     /// A buffered write: each block it touches may have its new value after a crash, or an older.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         self.overlay(offset, data, offset + data.len() as u64 > self.size);
+        self.touched.add(offset, data.len() as u64);
         if !data.is_empty() {
             self.size = self.size.max(offset + data.len() as u64);
         }
@@ -200,6 +222,9 @@ impl FileContent {
     pub fn truncate(&mut self, size: u64) {
         let first_gone = size.div_ceil(BLOCK);
         self.blocks.split_off(&first_gone);
+        if size < self.size {
+            self.touched.truncate(size);
+        }
         let tail = (size % BLOCK) as usize;
         for (block, versions) in &mut self.blocks {
             let is_tail = tail > 0 && *block == size / BLOCK;
@@ -270,6 +295,7 @@ impl FileContent {
     /// Takes a range of whole blocks out, or puts one in as a hole. All that was written is in the history.
     pub fn shift(&mut self, offset: u64, length: u64, collapses: bool) {
         let (at, by) = (offset / BLOCK, length / BLOCK);
+        self.touched.shift((at, by), collapses);
         let behind = self.blocks.split_off(&at);
         let behind = behind.into_iter();
         if collapses {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::content::{FileContent, block_hash};
+use super::quota::Limits;
 use super::tree::{Body, NodeId, ROOT, Snapshot, Tree};
 
 /// States that a message compares with.
@@ -59,6 +60,8 @@ pub struct Observed {
     pub nodes: BTreeMap<String, ObservedNode>,
     /// What was found in each snapshot.
     pub snapshots: BTreeMap<String, Observed>,
+    /// What users may take.
+    pub limits: BTreeMap<u32, Limits>,
     /// It is a snapshot that can be written to.
     pub is_writable: bool,
 }
@@ -85,6 +88,7 @@ impl Observed {
         });
         Observed {
             snapshots: snapshots.collect(),
+            limits: tree.limits().clone(),
             ..Observed::below(tree, ROOT)
         }
     }
@@ -187,6 +191,10 @@ impl Observed {
     /// What differs from a state of the model, at most `limit` things.
     fn compare(&self, tree: &Tree, hashes: &Hashes<'_>, limit: usize) -> Vec<String> {
         let mut differences = self.compare_below((tree, ROOT), hashes, limit);
+        if self.limits != *tree.limits() {
+            let (is, should) = (&self.limits, tree.limits());
+            differences.push(format!("limits are {is:?}, should be {should:?}"));
+        }
         let known = tree.snapshots();
         for name in known.keys().filter(|n| !self.snapshots.contains_key(*n)) {
             differences.push(format!("snapshot {name} is missing"));
@@ -279,6 +287,9 @@ impl Observed {
             if let Some(found) = self.nodes.get(&path) {
                 tree.change(id, |node| node.mtimes = vec![found.mtime]);
             }
+        }
+        for (uid, limits) in &self.limits {
+            tree.set_limits(*uid, *limits);
         }
         for (name, found) in &self.snapshots {
             tree.add_snapshot(name, found.to_tree(), found.is_writable);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Errno;
 use super::content::FileContent;
+use super::quota::Limits;
 
 /// A file, directory or other node of the model. Above its low 48 bits stands the subvolume that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -118,6 +119,8 @@ pub struct Tree {
     /// The number of the next subvolume.
     next_subvolume: u64,
     snapshots: BTreeMap<String, Snapshot>,
+    /// What users may take.
+    limits: BTreeMap<u32, Limits>,
 }
 
 impl Tree {
@@ -133,7 +136,27 @@ impl Tree {
             next: 1,
             next_subvolume: 1,
             snapshots: BTreeMap::new(),
+            limits: BTreeMap::new(),
         }
+    }
+
+    /// What users may take, of those that are limited.
+    #[must_use]
+    pub fn limits(&self) -> &BTreeMap<u32, Limits> {
+        &self.limits
+    }
+
+    pub(crate) fn set_limits(&mut self, uid: u32, limits: Limits) {
+        match limits == Limits::default() {
+            true => self.limits.remove(&uid),
+            false => self.limits.insert(uid, limits),
+        };
+    }
+
+    /// All nodes of the main subvolume.
+    pub(crate) fn main_nodes(&self) -> impl Iterator<Item = &Node> {
+        let nodes = self.nodes.range(ROOT..=NodeId(NUMBERS));
+        nodes.map(|(_, node)| &**node)
     }
 
     /// The snapshots, by name.
@@ -201,6 +224,7 @@ impl Tree {
             next: self.next,
             next_subvolume: 1,
             snapshots: BTreeMap::new(),
+            limits: BTreeMap::new(),
         }
     }
 

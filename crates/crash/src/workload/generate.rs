@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::op::{Allocate, Durability, Op, Rename, Step};
-use crate::model::{Body, Model, ROOT, Snapshot, Tree};
+use crate::model::{Body, Limits, Model, ROOT, Snapshot, Tree};
 
 /// Slots for files kept open.
 const SLOTS: u8 = 3;
@@ -81,6 +81,12 @@ const VERSION_OPS_PERCENT: u32 = 14;
 const WITHIN_PERCENT: u32 = 45;
 /// Of 100 copies there those that are from another subvolume.
 const FROM_OTHER_PERCENT: u32 = 40;
+/// Of 100 operations those that limit somebody, where that is done.
+const LIMIT_OPS_PERCENT: u32 = 6;
+/// Users that are limited: those that files are given to.
+const LIMITED_USERS: u32 = 3;
+/// Blocks that one may take more when a limit is set.
+const MORE_BLOCKS_MAX: u64 = 60;
 /// Snapshots that there are at a time.
 const SNAPSHOTS_MAX: usize = 4;
 
@@ -102,6 +108,8 @@ pub struct Generator {
     snapshots: bool,
     /// Snapshots are written to, get other names, and are gone back to.
     writable_snapshots: bool,
+    /// Users are limited in what they may take.
+    limits: bool,
     /// What the paths of the next operation begin with: nothing, or the name of a writable snapshot and a colon.
     within: String,
     /// Ranges are taken out of files and put in.
@@ -125,6 +133,7 @@ impl Generator {
             clones: false,
             snapshots: false,
             writable_snapshots: false,
+            limits: false,
             within: String::new(),
             shifts: false,
             repeats: false,
@@ -164,6 +173,13 @@ impl Generator {
     #[must_use]
     pub fn writable_snapshots(mut self, writable_snapshots: bool) -> Generator {
         self.writable_snapshots = writable_snapshots;
+        self
+    }
+
+    /// Users are limited in what they may take.
+    #[must_use]
+    pub fn limits(mut self, limits: bool) -> Generator {
+        self.limits = limits;
         self
     }
 
@@ -217,6 +233,9 @@ impl Generator {
             group += 1;
         }
         let tree = model.now();
+        if self.limits && self.chance(LIMIT_OPS_PERCENT) {
+            return self.limit_op(tree);
+        }
         if self.writable_snapshots {
             if self.chance(VERSION_OPS_PERCENT) {
                 return self.version_op(tree);
@@ -290,6 +309,24 @@ impl Generator {
             },
             _ => Op::Step(Step::Settle),
         }
+    }
+
+    /// Limits a user, mostly to little more than what they have.
+    fn limit_op(&mut self, tree: &Tree) -> Op {
+        let uid = self.rng.random_range(0..LIMITED_USERS);
+        let more = self.rng.random_range(0..MORE_BLOCKS_MAX) * BLOCK;
+        let limits = Limits {
+            bytes: match self.rng.random_range(0..5) {
+                0..2 => 0,
+                2 => more + self.rng.random_range(1..BLOCK),
+                _ => tree.blocks_of(uid) * BLOCK + more,
+            },
+            inodes: match self.rng.random_range(0..3) {
+                0 => 0,
+                _ => tree.inodes_of(uid) + self.rng.random_range(0..6),
+            },
+        };
+        Op::Limit { uid, limits }
     }
 
     /// Chooses where the next operation is: in the main subvolume, or in a writable snapshot.

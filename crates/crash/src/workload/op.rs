@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::model::Limits;
+
 /// What a rename does about an existing target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rename {
@@ -154,6 +156,8 @@ pub enum Op {
     RenameSnapshot { from: String, to: String },
     /// A clean unmount, a roll-back to a snapshot, in which what was changed since becomes another one if that gets a name, and a mount.
     RollBack { to: String, keep: Option<String> },
+    /// Limits what a user may take.
+    Limit { uid: u32, limits: Limits },
     /// Background work.
     Step(Step),
     /// A clean unmount and a mount.
@@ -219,6 +223,7 @@ impl Op {
             Op::DeleteSnapshot { .. } => "delete snapshot",
             Op::RenameSnapshot { .. } => "rename snapshot",
             Op::RollBack { .. } => "roll back",
+            Op::Limit { .. } => "limit",
             Op::Remount => "remount",
             Op::Read { .. } => "read",
         }
@@ -238,6 +243,7 @@ impl Op {
                 | Op::FsyncDir { .. }
                 | Op::DeleteSnapshot { .. }
                 | Op::RenameSnapshot { .. }
+                | Op::Limit { .. }
                 | Op::Sync
         )
     }
