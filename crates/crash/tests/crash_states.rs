@@ -35,7 +35,7 @@ const LIMITS_FROM: u64 = 6_000_000_000;
 const TWOS_STEP: u64 = 101;
 
 /// Seeds that once found something.
-const FOUND: [u64; 27] = [
+const FOUND: [u64; 28] = [
     6_527,
     6_987,
     14_866,
@@ -63,6 +63,7 @@ const FOUND: [u64; 27] = [
     2_510_000_322,
     21_000_466,
     1_700_001_365,
+    6_000_001_133,
 ];
 
 #[test]

@@ -22,6 +22,9 @@ pub(crate) struct Version {
     /// It was made by a change that causes no size: without `size_min` it is there as far as the
     /// file goes.
     causes_none: bool,
+    /// Where the writes that caused no size and made this value end within the block: the file is so long if the value is there, and not
+    /// the write that had made the file longer before. 0: not within the block.
+    ends: u64,
 }
 
 impl Version {
@@ -36,6 +39,7 @@ impl Version {
             bytes: bytes.into(),
             size_min,
             causes_none: false,
+            ends: 0,
         }
     }
 
@@ -191,9 +195,22 @@ impl FileContent {
             let own = if grows { at + take as u64 } else { 0 };
             let mut version = Version::new(&block, latest.size_min.max(own));
             version.causes_none = !grows;
+            if !grows && rest.len() == take {
+                version.ends = self.end_behind(&latest, at, at + take as u64);
+            }
             self.add_version(at / BLOCK, version);
             done += take;
         }
+    }
+
+    /// Where a write of `at..end` to a block that caused no size ends the file if it is there alone: at its own end, where the file ended in
+    /// this block before. 0: at the block's end.
+    fn end_behind(&self, latest: &Version, at: u64, end: u64) -> u64 {
+        let is_here = |size: &u64| size / BLOCK == at / BLOCK && !size.is_multiple_of(BLOCK);
+        let sizes = self.durable_sizes.iter().chain([&latest.size_min]);
+        let ended = sizes.filter(|size| is_here(size)).max().copied();
+        let ended = ended.max(Some(latest.ends).filter(|ends| *ends > 0));
+        ended.map_or(0, |ended| ended.max(end))
     }
 
     fn add_version(&mut self, block: u64, version: Version) {
@@ -206,6 +223,11 @@ impl FileContent {
             .is_some_and(|last| last.hash == version.hash && last.size_min == version.size_min);
         if !known {
             Arc::make_mut(versions).push(version);
+        } else if version.ends > 0
+            && let Some(last) = Arc::make_mut(versions).last_mut()
+            && last.causes_none
+        {
+            last.ends = version.ends;
         } else if version.causes_none
             && let Some(last) = Arc::make_mut(versions).last_mut()
             && last.is_plain_zeros()
@@ -380,8 +402,9 @@ impl FileContent {
                     // A block written into a hole may be there before what made the file longer, and so may one
                     // that begins before the end and goes on into a hole. What is durable of the file was not longer.
                     let into_hole = (block + 1) * BLOCK > durable_min;
-                    let whole = into_hole && (block + 1) * BLOCK == size && size <= self.size;
-                    explained |= version.size_min == size || (whole && version.causes_none);
+                    let ends = [(block + 1) * BLOCK, version.ends].contains(&size);
+                    let alone = into_hole && ends && size <= self.size;
+                    explained |= version.size_min == size || (alone && version.causes_none);
                 } else if version.causes_none && version.cut(length, size).hash == hash {
                     found = true;
                 }
@@ -421,6 +444,7 @@ fn keep_last(versions: &mut Arc<Vec<Version>>) {
         let mut last = last.clone();
         last.size_min = 0;
         last.causes_none &= !last.bytes.is_empty();
+        last.ends = 0;
         *versions = Arc::new(vec![last]);
     }
 }
