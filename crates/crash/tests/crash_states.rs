@@ -25,11 +25,17 @@ const STRIPES_FROM: u64 = 2_000_000_000;
 const STATES_WITH_NEAR: u64 = 15_000;
 /// Seeds from here on have near duplicates packed.
 const NEAR_FROM: u64 = 3_000_000_000;
+const STATES_WITH_WRITABLE: u64 = 20_000;
+/// From here on snapshots are written to, renamed, and gone back to.
+const WRITABLE_FROM: u64 = 5_000_000_000;
+const STATES_WITH_LIMITS: u64 = 20_000;
+/// From here on users are limited, too.
+const LIMITS_FROM: u64 = 6_000_000_000;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
 
 /// Seeds that once found something.
-const FOUND: [u64; 27] = [
+const FOUND: [u64; 28] = [
     6_527,
     6_987,
     14_866,
@@ -57,6 +63,7 @@ const FOUND: [u64; 27] = [
     2_510_000_322,
     21_000_466,
     1_700_001_365,
+    6_000_001_133,
 ];
 
 #[test]
@@ -110,6 +117,8 @@ fn so_is_every_one_with_all_that_shares_moves_and_repeats() {
         (DEDUP_FROM[1], STATES_WITH_DEDUP),
         (STRIPES_FROM, STATES_ON_STRIPES),
         (NEAR_FROM, STATES_WITH_NEAR),
+        (WRITABLE_FROM, STATES_WITH_WRITABLE),
+        (LIMITS_FROM, STATES_WITH_LIMITS),
     ] {
         let campaign = Campaign {
             jobs: std::thread::available_parallelism().map_or(2, usize::from),

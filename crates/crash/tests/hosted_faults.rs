@@ -44,7 +44,7 @@ fn every_mistake_is_caught() {
             missed.push(what);
         }
     }
-    for mistake in image::Fault::ALL {
+    for mistake in image::Fault::OF_IMAGE {
         let what = format!("image: {mistake:?}");
         if !hunt(&what, |on| image::make(on.then_some(mistake)), Plan::new) {
             missed.push(what);

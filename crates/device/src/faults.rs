@@ -1,4 +1,4 @@
-//! Deliberate mistakes of the image, to show that the crash tests can fail. Without the feature `deliberate-faults`
+//! Deliberate mistakes of the image and of stripe sets, to show that the crash tests can fail. Without the feature `deliberate-faults`
 //! every check here is `false` when it is compiled; with it the whole process makes the one mistake that it asked for,
 //! because the threads that flush are not those that the test started.
 
@@ -14,11 +14,24 @@ pub enum Fault {
     FlushSharedTooEarly,
     /// A reset gives back the space of the zone behind it, too, which is not free.
     PunchTooLong,
+    /// The parity of a row leaves out its last block.
+    ParityLeavesOut,
+    /// A write to a stripe set is over when all zones but the last have what is theirs.
+    SetNotWaitedFor,
+    /// What a crash tore of a stripe set's rows is filled up with zeros, the parity too.
+    ParityNotMadeGood,
 }
 
 impl Fault {
-    /// All there are.
-    pub const ALL: [Fault; 4] = [
+    /// Those of stripe sets.
+    pub const OF_STRIPES: [Fault; 3] = [
+        Fault::ParityLeavesOut,
+        Fault::SetNotWaitedFor,
+        Fault::ParityNotMadeGood,
+    ];
+
+    /// Those of the image.
+    pub const OF_IMAGE: [Fault; 4] = [
         Fault::TableNotWritten,
         Fault::TableAfterSync,
         Fault::FlushSharedTooEarly,
@@ -53,7 +66,7 @@ pub(crate) fn only_if<R: LeftOut>(mistake: Fault, wrong: impl FnOnce() -> R) -> 
 #[cfg(feature = "deliberate-faults")]
 static MADE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 
-/// From now on every image of this process makes this mistake, and no other.
+/// From now on every device of this process makes this mistake, and no other.
 #[cfg(feature = "deliberate-faults")]
 pub fn make(mistake: Option<Fault>) {
     let mistake = mistake.map_or(0, |mistake| mistake as u8);

@@ -86,8 +86,30 @@ pub enum Fault {
     FillingNotSeen,
     /// What an owner takes more with a record is not counted.
     OwnerNotCharged,
+    /// Hard limits of what owners may take do not count.
+    LimitIgnored,
+    /// A hard limit refuses what just fits.
+    LimitTooLow,
     /// Blocks that were equal when they were compared are shared whatever has become of them since.
     DuplicateNotLookedUp,
+    /// A name or an attribute that a snapshot has is removed without hiding what the snapshot has.
+    WhiteoutForgotten,
+    /// Blocks that a snapshot has are punched out without hiding what the snapshot has.
+    HoleForgotten,
+    /// Of what a version has since it absorbed another one, the older is kept, and the newer goes.
+    OlderSettled,
+    /// What a version has twice since it absorbed another one stays for ever.
+    AbsorbedNotSettled,
+    /// What was made in a snapshot that was deleted, or in what a roll-back left behind, stays for ever.
+    MadeNotSettled,
+    /// A snapshot is taken without what is staged.
+    SnapshotWithoutStaged,
+    /// One more file has shared blocks, or they are one more frame's dictionary, and they count as before.
+    ReferenceNotAdded,
+    /// A file has shared blocks no more, and they count as before.
+    ReferenceNotDropped,
+    /// A frame does not count as one that needs its dictionary.
+    DictionaryNotCounted,
     /// A thread panics with the first of the changes of a transaction made, and the others not. Not one to be caught by
     /// a harness: all others have to go on without it.
     PanicHalfWay,
@@ -105,7 +127,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 36] = [
+    pub const ALL: [Fault; 47] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -141,7 +163,18 @@ impl Fault {
         Fault::NumbersReused,
         Fault::LotNotWaitedFor,
         Fault::OwnerNotCharged,
+        Fault::LimitIgnored,
+        Fault::LimitTooLow,
         Fault::DuplicateNotLookedUp,
+        Fault::WhiteoutForgotten,
+        Fault::HoleForgotten,
+        Fault::OlderSettled,
+        Fault::AbsorbedNotSettled,
+        Fault::MadeNotSettled,
+        Fault::SnapshotWithoutStaged,
+        Fault::ReferenceNotAdded,
+        Fault::ReferenceNotDropped,
+        Fault::DictionaryNotCounted,
     ];
 }
 

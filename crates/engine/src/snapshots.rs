@@ -12,6 +12,7 @@ use persimmon_format::{Ino, Key, KeyKind, SubvolumeId, VersionId};
 use persimmon_sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
 use crate::history::History;
 use crate::meta::settle::{self, Place};
 use crate::meta::versions::Edit;
@@ -375,7 +376,8 @@ impl Snapshots {
 
     /// Settles an inode that was made in a discarded version.
     fn settle_made(&self, settling: &Settling, from: Ino) -> Result<Stage> {
-        let Some(ino) = self.next_owned(settling.number, from)? else {
+        let next = self.next_owned(settling.number, from)?;
+        let Some(ino) = next.filter(|_| !fault(Fault::MadeNotSettled)) else {
             return Ok(Stage::Over);
         };
         let is_settled = self.settle_inode(settling, ino, ALL_ITEMS.0, ALL_ITEMS.1)?;

@@ -4,7 +4,10 @@
 use std::sync::{Arc, OnceLock};
 
 use persimmon_device::{Buffer, BufferMut, ZonedDevice};
-use persimmon_engine::{CloneRange, CloneWhen, FormatOptions, Task, Volume};
+use persimmon_engine::{
+    CloneRange, CloneWhen, Deltas, FormatOptions, NewLimits, Options, Quotas, Task, Volume,
+};
+use persimmon_format::delta::is_delta;
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
@@ -18,7 +21,10 @@ use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, VersionId, VolumeKey, ZoneId,
 };
 use persimmon_sim::{SimConfig, SimDevice, Snapshot};
-use persimmon_vfs::{Allocate, Caller, Clock, Handle, OpenFlags, ROOT, Vfs, WriteFlags, XattrMode};
+use persimmon_vfs::{
+    Allocate, Caller, Clock, Handle, OpenFlags, Owner, OwnerKind, ROOT, SetAttr, Vfs, WriteFlags,
+    XattrMode,
+};
 
 use crate::input::Input;
 
@@ -68,6 +74,17 @@ pub struct Sample {
     pub packed: Vec<(Ino, u64, Packed)>,
 }
 
+/// What a volume has beside the usual.
+#[derive(Clone, Copy, Default)]
+struct Features {
+    /// Snapshots, shared blocks and dictionaries.
+    versions: bool,
+    /// Quota.
+    owners: bool,
+    /// Deltas.
+    deltas: bool,
+}
+
 /// The volume's key.
 pub fn key() -> VolumeKey {
     VolumeKey::new(&UUID, &SECRET)
@@ -89,27 +106,51 @@ impl Sample {
     /// On a device whose write pointers are proof.
     pub fn proving() -> &'static Sample {
         static SAMPLE: OnceLock<Sample> = OnceLock::new();
-        SAMPLE.get_or_init(|| make(SimConfig::new(ZONES, ZONE_BLOCKS), false))
+        SAMPLE.get_or_init(|| make(SimConfig::new(ZONES, ZONE_BLOCKS), Features::default()))
     }
 
     /// On an image file of a host, where checksums decide.
     pub fn on_host() -> &'static Sample {
         static SAMPLE: OnceLock<Sample> = OnceLock::new();
-        SAMPLE.get_or_init(|| make(SimConfig::new(ZONES, ZONE_BLOCKS).host_file(), false))
+        SAMPLE.get_or_init(|| {
+            let config = SimConfig::new(ZONES, ZONE_BLOCKS).host_file();
+            make(config, Features::default())
+        })
     }
 
     /// With snapshots, one of which is deleted, and blocks that files share.
     pub fn versioned() -> &'static Sample {
         static SAMPLE: OnceLock<Sample> = OnceLock::new();
-        SAMPLE.get_or_init(|| make(SimConfig::new(ZONES, ZONE_BLOCKS).host_file(), true))
+        SAMPLE.get_or_init(|| {
+            let config = SimConfig::new(ZONES, ZONE_BLOCKS).host_file();
+            let features = Features {
+                versions: true,
+                ..Features::default()
+            };
+            make(config, features)
+        })
+    }
+
+    /// With snapshots, owners that are counted and limited, and blocks with deltas.
+    pub fn counted() -> &'static Sample {
+        static SAMPLE: OnceLock<Sample> = OnceLock::new();
+        SAMPLE.get_or_init(|| {
+            let features = Features {
+                versions: true,
+                owners: true,
+                deltas: true,
+            };
+            make(SimConfig::new(ZONES, ZONE_BLOCKS), features)
+        })
     }
 
     /// One of them all.
     pub fn any(input: &mut Input<'_>) -> &'static Sample {
-        match input.u8() % 3 {
+        match input.u8() % 4 {
             0 => Sample::proving(),
             1 => Sample::on_host(),
-            _ => Sample::versioned(),
+            2 => Sample::versioned(),
+            _ => Sample::counted(),
         }
     }
 
@@ -175,18 +216,27 @@ pub fn buffer(bytes: &[u8]) -> Buffer {
     buffer.freeze()
 }
 
-fn make(config: SimConfig, is_versioned: bool) -> Sample {
+fn make(config: SimConfig, features: Features) -> Sample {
     let device = Arc::new(SimDevice::new(config));
     let options = FormatOptions {
         uuid: UUID,
         secret: SECRET,
         label: "fuzzed".into(),
+        quota: features.owners,
         ..FormatOptions::default()
     };
     Volume::format(device.clone(), &options).unwrap();
-    let (volume, _) = Volume::open(device.clone(), Default::default()).unwrap();
+    let options = Options {
+        deltas: match features.deltas {
+            true => Deltas::Always,
+            false => Deltas::None,
+        },
+        ..Options::default()
+    };
+    let (volume, _) = Volume::open(device.clone(), options).unwrap();
     let vfs = Vfs::new(Arc::new(volume), Arc::new(Still), Default::default());
-    populate(&vfs, is_versioned);
+    populate(&vfs, features);
+    assert_eq!(has_deltas(&vfs), features.deltas);
     let inos = inos(&vfs);
     let packed = packed(&vfs);
     // Not closed: the log ends in records.
@@ -259,14 +309,86 @@ fn clone(vfs: &Vfs, from: Ino, to: Ino) {
     vfs.volume().clone_range(&range, Still.now()).unwrap();
 }
 
-/// Two files that differ in a byte: a frame of the second has the first one's blocks as a dictionary.
-fn add_near(vfs: &Vfs) {
+/// Bytes that do not compress.
+fn noise(len: usize) -> Vec<u8> {
     let mut state = 1u64;
-    let mut next = || {
+    let next = |_| {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         (state >> 56) as u8
     };
-    let mut bytes: Vec<u8> = (0..5 * 4096).map(|_| next()).collect();
+    (0..len).map(next).collect()
+}
+
+/// A file that gets some blocks with deltas each time that it is changed.
+fn add_changing(vfs: &Vfs) -> Ino {
+    let ino = add(vfs, ROOT, "changing", 0);
+    let flags = WriteFlags::default();
+    vfs.write(ino, Handle::NONE, 0, &noise(20 * 4096), flags)
+        .unwrap();
+    sync(vfs, ino);
+    change(vfs, ino, 3);
+    change(vfs, ino, 12);
+    ino
+}
+
+/// Changes little of a block of noise.
+fn change(vfs: &Vfs, ino: Ino, block: u64) {
+    let (at, flags) = (block * 4096 + 1000, WriteFlags::default());
+    vfs.write(ino, Handle::NONE, at, b"changed", flags).unwrap();
+    sync(vfs, ino);
+}
+
+/// Whether a block has a delta.
+fn has_deltas(vfs: &Vfs) -> bool {
+    let mut found = false;
+    vfs.volume()
+        .view::<_, persimmon_engine::Error>(|view| {
+            found = false;
+            view.scan(ALL_KEYS, |key, _| {
+                found |= key.kind == KeyKind::EXTENT && is_delta(key.item);
+                Ok(std::ops::ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+    found
+}
+
+/// A user, a group and a directory tree are limited, and take something.
+fn limit(vfs: &Vfs, file: Ino, tree: Ino) {
+    let root = Caller::root();
+    give(vfs, file, 1000);
+    vfs.set_project_below(&root, tree, 7).unwrap();
+    let owners = [
+        (OwnerKind::User, 1000),
+        (OwnerKind::Group, 1000),
+        (OwnerKind::Project, 7),
+    ];
+    let limits = NewLimits {
+        bytes_soft: Some(4096),
+        bytes_hard: Some(1 << 20),
+        inodes_soft: Some(1),
+        inodes_hard: Some(500),
+    };
+    for (kind, id) in owners {
+        let owner = Owner { kind, id };
+        let quotas = Quotas::of(vfs.volume());
+        quotas.set(owner, &limits, Still.now()).unwrap();
+    }
+}
+
+/// Gives a file to a user and a group.
+fn give(vfs: &Vfs, ino: Ino, id: u32) {
+    let set = SetAttr {
+        uid: Some(id),
+        gid: Some(id),
+        ..SetAttr::default()
+    };
+    vfs.setattr(ino, Handle::NONE, &set).unwrap();
+}
+
+/// Two files that differ in a byte: a frame of the second has the first one's blocks as a dictionary.
+fn add_near(vfs: &Vfs) {
+    let mut bytes = noise(5 * 4096);
     let [one, other] = ["near one", "near other"].map(|name| {
         let ino = add(vfs, ROOT, name, 0);
         vfs.write(ino, Handle::NONE, 0, &bytes, WriteFlags::default())
@@ -278,7 +400,7 @@ fn add_near(vfs: &Vfs) {
     assert!(packed.shared > 0);
 }
 
-fn populate(vfs: &Vfs, is_versioned: bool) {
+fn populate(vfs: &Vfs, features: Features) {
     let root = Caller::root();
     let dir = vfs.mkdir(&root, ROOT, b"many", 0o755).unwrap().ino;
     // Enough of them for a tree of two levels.
@@ -339,7 +461,11 @@ fn populate(vfs: &Vfs, is_versioned: bool) {
     write_text(vfs, frames[1], 5 * 4096, 4096);
     vfs.volume().step(Task::WriteBack).unwrap();
     vfs.volume().step(Task::Clean).unwrap();
-    if is_versioned {
+    if features.owners {
+        limit(vfs, sparse, deep);
+    }
+    let changing = features.deltas.then(|| add_changing(vfs));
+    if features.versions {
         vfs.take_snapshot(b"one", true).unwrap();
         write_text(vfs, frames[0], 2 * 4096, 9000);
         vfs.unlink(dir, b"file number 7").unwrap();
@@ -365,7 +491,15 @@ fn populate(vfs: &Vfs, is_versioned: bool) {
     write_text(vfs, frames[1], 8 * 4096, 30_000);
     sync(vfs, frames[1]);
     vfs.unlink(dir, b"file number 5").unwrap();
-    if is_versioned {
+    if features.owners {
+        give(vfs, late, 1001);
+        limit(vfs, packed, deep);
+    }
+    if let Some(changing) = changing {
+        change(vfs, changing, 3);
+        change(vfs, changing, 7);
+    }
+    if features.versions {
         vfs.take_snapshot(b"late", false).unwrap();
         write_text(vfs, frames[1], 3 * 4096, 4096);
         sync(vfs, frames[1]);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::{Options, ScrubCursor, Task, Volume};
+use persimmon_engine::{Deltas, NewLimits, Options, Quotas, ScrubCursor, Task, Volume};
 use persimmon_format::Ino;
 use persimmon_format::inode::Timestamp;
 use persimmon_inspect::dump::{Target, dump};
@@ -13,8 +13,8 @@ use persimmon_inspect::{CheckOptions, Inspector, check};
 use persimmon_salvage::{Loss, mend};
 use persimmon_sim::SimDevice;
 use persimmon_vfs::{
-    Allocate, Attr, Caller, FileKind, Handle, Listing, OnError, ROOT, RenameMode, SeekTo, SetAttr,
-    Vfs, WriteFlags, XattrMode,
+    Allocate, Attr, Caller, Clock, FileKind, Handle, Listing, OnError, Owner, OwnerKind, ROOT,
+    RenameMode, SeekTo, SetAttr, Vfs, WriteFlags, XattrMode,
 };
 
 use crate::input::Input;
@@ -34,6 +34,7 @@ pub fn use_volume(device: SimDevice, input: &mut Input<'_>) {
     let read_only = input.rarely(4);
     let options = Options {
         read_only,
+        deltas: *input.pick(&[Deltas::None, Deltas::Always]),
         cache_bytes_max: 64 << 10,
         staging_bytes_max: 256 << 10,
         ..Options::default()
@@ -177,7 +178,7 @@ fn change(vfs: &Vfs, found: &[Ino], input: &mut Input<'_>) {
     let offset = offset(input);
     let len = input.below(40_000);
     let flags = WriteFlags::default();
-    match input.u8() % 16 {
+    match input.u8() % 19 {
         0 => drop(vfs.mkdir(&root, one, name, 0o755)),
         1 => drop(vfs.mknod(&root, one, name, 0o100_644, 0)),
         2..=4 => drop(vfs.write(one, Handle::NONE, offset, &vec![7; len], flags)),
@@ -222,8 +223,39 @@ fn change(vfs: &Vfs, found: &[Ino], input: &mut Input<'_>) {
             len as u64,
         )),
         14 => {
-            let task = *input.pick(&[Task::WriteBack, Task::Commit, Task::Checkpoint, Task::Clean]);
+            let task = *input.pick(&[
+                Task::WriteBack,
+                Task::Commit,
+                Task::Checkpoint,
+                Task::Clean,
+                Task::Settle,
+            ]);
             let _ = vfs.volume().step(task);
+        }
+        15 => {
+            let set = SetAttr {
+                uid: Some(1000 + len as u32 % 3),
+                ..SetAttr::default()
+            };
+            let _ = vfs.setattr(one, Handle::NONE, &set);
+        }
+        16 => {
+            let owner = Owner {
+                kind: *input.pick(&OwnerKind::ALL),
+                id: *input.pick(&[0, 7, 1000]),
+            };
+            let limits = NewLimits {
+                bytes_hard: Some(offset),
+                inodes_hard: Some(len as u64 % 200),
+                ..NewLimits::default()
+            };
+            let quotas = Quotas::of(vfs.volume());
+            let _ = quotas.set(owner, &limits, Still.now());
+        }
+        17 => {
+            let quotas = Quotas::of(vfs.volume());
+            let _ = quotas.turn_on(input.flag()).and_then(|()| quotas.count());
+            let _ = quotas.list();
         }
         _ => drop(vfs.sync()),
     }

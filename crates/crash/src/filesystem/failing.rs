@@ -136,7 +136,7 @@ impl Used {
     }
 
     fn mount(device: Arc<dyn ZonedDevice>) -> Result<Used, String> {
-        let mounted = mount_volume(device, Options::default())?;
+        let mounted = mount_volume(device, Options::default(), false)?;
         Ok(Used {
             mounted,
             files: 0,

@@ -17,9 +17,11 @@ use std::sync::Arc;
 
 use persimmon_device::{Geometry, Stripes, ZoneId, ZoneInfo, ZonedDevice, striped};
 use persimmon_engine::invariant::panic_on_bugs;
-use persimmon_engine::{Barrier, Dedup, Deltas, FormatOptions, FsyncOrder, RecoveryReport, Volume};
-use persimmon_format::Compression;
+use persimmon_engine::{
+    Barrier, Dedup, Deltas, FormatOptions, FsyncOrder, Quotas, RecoveryReport, Volume,
+};
 use persimmon_format::zone_header::ZoneHeader;
+use persimmon_format::{Compression, SubvolumeId};
 use persimmon_inspect::finding::{
     DATA_LOST, DATA_SUMMARY, PAGE_COPY, Rule, ZONE_COPY, ZONE_READ_ONLY, ZONE_ROWS, ZONE_STATE,
 };
@@ -28,7 +30,7 @@ use persimmon_sync::host::Mutex;
 use persimmon_sync::thread::{self, ThreadId};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
-use crate::harness::{NEAR, REPEATING, System};
+use crate::harness::{LIMITS_FROM, NEAR, REPEATING, Refusal, System};
 use crate::stripes;
 use persimmon_sim::device::{SimConfig, SimDevice};
 
@@ -71,11 +73,31 @@ impl System for Filesystem {
 
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Mounted, String> {
         let config = device.config();
-        let mounted = mount_volume(stripes::on(device, true)?, options(config))?;
+        let mut mounted = mount_volume(
+            stripes::on(device, true)?,
+            options(config),
+            has_limits(config.seed),
+        )?;
+        mounted.is_whole = stores_whole_blocks(config.seed);
         Ok(match packs_near(config.seed) {
             true => mounted.packing_near(),
             false => mounted,
         })
+    }
+
+    fn roll_back(
+        &self,
+        device: &Arc<SimDevice>,
+        to: &str,
+        keep: Option<&str>,
+        now: u64,
+    ) -> Result<(), Refusal> {
+        let below = stripes::on(device, true).map_err(|message| Refusal {
+            errno: libc::EIO,
+            message,
+        })?;
+        let rolled_back = roll_back(below, options(device.config()), to, keep, now);
+        rolled_back.map_err(|error| Refusal::from(&persimmon_vfs::Error::from(error)))
     }
 
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
@@ -89,7 +111,7 @@ pub(crate) fn mount_on(
     sim: &Arc<SimDevice>,
     device: Arc<dyn ZonedDevice>,
 ) -> Result<Mounted, String> {
-    mount_volume(device, options(sim.config()))
+    mount_volume(device, options(sim.config()), false)
 }
 
 /// The zones of each stripe set with the blocks that all of them have: what is behind those in one zone alone has no copy yet. The
@@ -112,9 +134,19 @@ fn run_of(seed: u64) -> u64 {
     seed & ((1 << 56) - 1)
 }
 
-/// Whether the volume of a seed has quota: those from here on, which no other kind of run has.
+/// Whether the volume of a seed has quota.
 fn counts_owners(seed: u64) -> bool {
-    (300_000_000..1_000_000_000).contains(&run_of(seed))
+    (300_000_000..1_000_000_000).contains(&run_of(seed)) || has_limits(seed)
+}
+
+/// Whether users are limited.
+fn has_limits(seed: u64) -> bool {
+    run_of(seed) >= LIMITS_FROM
+}
+
+/// Whether blocks of the volume of a seed take a block each: of half of those with limits, so that these are known exactly.
+fn stores_whole_blocks(seed: u64) -> bool {
+    has_limits(seed) && seed.is_multiple_of(2)
 }
 
 /// Whether the volume of a seed deduplicates what is written: most of those whose content repeats.
@@ -142,6 +174,7 @@ fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32, quota: bool) -> Resu
 fn mount_volume(
     device: Arc<dyn ZonedDevice>,
     options: persimmon_engine::Options,
+    limits: bool,
 ) -> Result<Mounted, String> {
     panic_on_bugs();
     let names = option_names(&options);
@@ -155,13 +188,43 @@ fn mount_volume(
     let clock = Arc::new(WorkloadClock::default());
     let options = persimmon_vfs::Options {
         access_times: AccessTimes::Never,
+        limits_everybody: limits,
         ..persimmon_vfs::Options::default()
     };
     let vfs = Vfs::new(Arc::clone(&volume), Arc::clone(&clock) as _, options);
     let reclaimed = vfs.reclaim_orphans(&orphans);
     reclaimed.map_err(|error| format!("reclaiming unlinked files: {error}"))?;
+    if limits {
+        // After a roll-back. Until all is counted nobody is limited.
+        let counted = Quotas::of(&volume).count();
+        counted.map_err(|error| format!("counting what users take: {error}"))?;
+    }
     let paths = recovery_paths(&report, orphans.len());
     Ok(Mounted::new(Arc::new(vfs), clock, names, paths))
+}
+
+/// Has a volume that nobody uses be as a snapshot is.
+fn roll_back(
+    device: Arc<dyn ZonedDevice>,
+    options: persimmon_engine::Options,
+    to: &str,
+    keep: Option<&str>,
+    now: u64,
+) -> persimmon_engine::Result<()> {
+    let (volume, _) = Volume::open(device, options)?;
+    let id = snapshot_named(&volume, to)?;
+    let keep = keep.map(str::as_bytes);
+    volume.snapshots().roll_back(id, keep, timestamp(now))?;
+    volume.sync()?;
+    volume.close()
+}
+
+/// The number of a snapshot.
+fn snapshot_named(volume: &Volume, name: &str) -> persimmon_engine::Result<SubvolumeId> {
+    let mut snapshots = volume.snapshots().list().into_iter();
+    let found = snapshots.find(|snapshot| snapshot.name == name.as_bytes());
+    let found = found.ok_or(persimmon_engine::Error::NoSuchSnapshot)?;
+    Ok(found.id)
 }
 
 /// Looks through a volume that is not mounted. What is found besides `excused` is the error.
@@ -279,11 +342,13 @@ fn options(config: &SimConfig) -> persimmon_engine::Options {
         journal_bytes_max: (128 << 10) * small(16) as u64,
         dirty_pages_max: 16 * small(64),
         compression: match seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62 {
+            _ if stores_whole_blocks(seed) => Compression::None,
             0 => Compression::None,
             3 => Compression::Zstd(1),
             _ => Compression::Lz4,
         },
         deltas: match seed.wrapping_mul(DELTAS_OF_SEED) >> 61 {
+            _ if stores_whole_blocks(seed) => Deltas::None,
             0..2 => Deltas::Always,
             2 => Deltas::InMemory,
             _ => Deltas::None,

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use persimmon_engine::{Error as EngineError, Task};
+use persimmon_engine::{Error as EngineError, NewLimits, Quotas, Task};
 use persimmon_format::{Ino, SubvolumeId};
 use persimmon_vfs::{
-    Caller, Clock, Error, Handle, OpenFlags, ROOT, RenameMode, SetAttr, SetTime, Vfs, WriteFlags,
-    XattrMode,
+    Caller, Clock, Error, Handle, OpenFlags, Owner, OwnerKind, ROOT, RenameMode, SetAttr, SetTime,
+    Vfs, WriteFlags, XattrMode,
 };
 
-use super::{WorkloadClock, timestamp};
+use super::{WorkloadClock, snapshot_named, timestamp};
 use crate::harness::{Refusal, Subject};
-use crate::model::{Observed, ObservedNode};
+use crate::model::{Limits, Observed, ObservedNode};
 use crate::workload::{Allocate, Durability, Op, Rename, Step, bytes_of};
 
 const BLOCK: u64 = 4096;
@@ -28,6 +28,10 @@ pub struct Mounted {
     slots: BTreeMap<u8, (Ino, Handle)>,
     options: Vec<&'static str>,
     recovery_paths: Vec<&'static str>,
+    /// Blocks of files take a block each.
+    pub(super) is_whole: bool,
+    /// Of the last operation a part was done, because of a limit.
+    was_cut_by_quota: bool,
     /// What files may be near to, if what is written to them is packed as a near duplicate.
     near: Option<Near>,
 }
@@ -48,15 +52,31 @@ struct Origin {
     to_offset: u64,
 }
 
+/// A write or a copy of which a part was done.
+struct Cut {
+    bytes: u64,
+    by_quota: bool,
+}
+
+impl Cut {
+    /// An error after so many bytes. It is none if there was no more room for the others.
+    fn of(bytes: u64, error: Error) -> Result<Cut, Error> {
+        match error {
+            Error::NoSpace | Error::QuotaExceeded(_) if bytes > 0 => Ok(Cut {
+                bytes,
+                by_quota: matches!(error, Error::QuotaExceeded(_)),
+            }),
+            error => Err(error),
+        }
+    }
+}
+
 impl Subject for Mounted {
     fn apply(&mut self, op: &Op, now: u64) -> Result<Option<u64>, Refusal> {
         self.clock.set(now);
         let came = self.run(op);
         self.must_be_sound();
-        came.map_err(|error| Refusal {
-            errno: error.errno(),
-            message: error.to_string(),
-        })
+        came.map_err(|error| Refusal::from(&error))
     }
 
     fn observe_one(&mut self, path: &str) -> Result<ObservedNode, String> {
@@ -76,6 +96,14 @@ impl Subject for Mounted {
         next.map_or(0, |next| next.0)
     }
 
+    fn stores_whole_blocks(&self) -> bool {
+        self.is_whole
+    }
+
+    fn was_cut_by_quota(&self) -> bool {
+        self.was_cut_by_quota
+    }
+
     fn options(&self) -> Vec<&'static str> {
         self.options.clone()
     }
@@ -88,6 +116,15 @@ impl Subject for Mounted {
         let closed = self.vfs.close();
         self.must_be_sound();
         closed.map_err(|error| format!("closing: {error}"))
+    }
+}
+
+impl From<&Error> for Refusal {
+    fn from(error: &Error) -> Refusal {
+        Refusal {
+            errno: error.errno(),
+            message: error.to_string(),
+        }
     }
 }
 
@@ -105,6 +142,8 @@ impl Mounted {
             slots: BTreeMap::new(),
             options,
             recovery_paths,
+            is_whole: false,
+            was_cut_by_quota: false,
             near: None,
         }
     }
@@ -142,6 +181,8 @@ impl Mounted {
             slots: BTreeMap::new(),
             options: Vec::new(),
             recovery_paths: Vec::new(),
+            is_whole: self.is_whole,
+            was_cut_by_quota: false,
             near: None,
         })
     }
@@ -159,7 +200,13 @@ impl Mounted {
     }
 
     fn resolve(&self, path: &str) -> Result<Ino, Error> {
-        let mut at = self.root;
+        let (mut at, path) = match path.split_once(':') {
+            None => (self.root, path),
+            Some((name, path)) => {
+                let id = snapshot_named(self.vfs.volume(), name);
+                (ROOT.of(id.map_err(|_| Error::NotFound)?), path)
+            }
+        };
         for name in path.split('/').filter(|name| !name.is_empty()) {
             at = self.vfs.lookup(at, name.as_bytes())?.ino;
         }
@@ -176,7 +223,9 @@ impl Mounted {
             Op::WriteOpen { .. } | Op::Write { .. } | Op::Copy { .. } => {
                 let came = self.write_or_copy(op);
                 self.pack_near(op);
-                came
+                let cut = came?;
+                self.was_cut_by_quota = cut.as_ref().is_some_and(|cut| cut.by_quota);
+                Ok(cut.map(|cut| cut.bytes))
             }
             _ => self.change(op).map(|()| None),
         }
@@ -283,20 +332,10 @@ impl Mounted {
                 synced
             }
             Op::Sync => self.vfs.sync(),
-            Op::Snapshot { name } => {
-                let now = self.clock.now();
-                let (volume, name) = (self.vfs.volume(), name.as_bytes());
-                let taken = volume.snapshots().take(SubvolumeId::MAIN, name, true, now);
-                Ok(taken.map(drop)?)
+            Op::Snapshot { .. } | Op::DeleteSnapshot { .. } | Op::RenameSnapshot { .. } => {
+                self.change_snapshots(op)
             }
-            Op::DeleteSnapshot { name } => {
-                let volume = self.vfs.volume();
-                let mut snapshots = volume.snapshots().list().into_iter();
-                let snapshot = snapshots.find(|snapshot| snapshot.name == name.as_bytes());
-                let id = snapshot.map(|snapshot| snapshot.id);
-                let id = id.ok_or(persimmon_engine::Error::NoSuchSnapshot)?;
-                Ok(volume.snapshots().delete(id)?)
-            }
+            Op::Limit { uid, limits } => self.limit(*uid, *limits),
             Op::Step(step) => self.step(*step),
             Op::Allocate {
                 path,
@@ -322,7 +361,47 @@ impl Mounted {
         }
     }
 
-    fn write_or_copy(&mut self, op: &Op) -> Result<Option<u64>, Error> {
+    fn limit(&self, uid: u32, limits: Limits) -> Result<(), Error> {
+        let owner = Owner {
+            kind: OwnerKind::User,
+            id: uid,
+        };
+        let limits = NewLimits {
+            bytes_hard: Some(limits.bytes),
+            inodes_hard: Some(limits.inodes),
+            ..NewLimits::default()
+        };
+        let quotas = Quotas::of(self.vfs.volume());
+        Ok(quotas.set(owner, &limits, self.clock.now()).map(drop)?)
+    }
+
+    fn change_snapshots(&self, op: &Op) -> Result<(), Error> {
+        let volume = self.vfs.volume();
+        match op {
+            Op::Snapshot {
+                name,
+                of,
+                is_writable,
+            } => {
+                let of = of.as_ref().map(|of| snapshot_named(volume, of));
+                let of = of.transpose()?.unwrap_or(SubvolumeId::MAIN);
+                let (name, now) = (name.as_bytes(), self.clock.now());
+                let taken = volume.snapshots().take(of, name, !is_writable, now);
+                Ok(taken.map(drop)?)
+            }
+            Op::DeleteSnapshot { name } => {
+                let id = snapshot_named(volume, name)?;
+                Ok(volume.snapshots().delete(id)?)
+            }
+            Op::RenameSnapshot { from, to } => {
+                let (from, to) = (from.as_bytes(), to.as_bytes());
+                self.vfs.rename_snapshot(from, to, RenameMode::NoReplace)
+            }
+            _ => Err(Error::Invalid("operation of the harness")),
+        }
+    }
+
+    fn write_or_copy(&mut self, op: &Op) -> Result<Option<Cut>, Error> {
         match op {
             Op::WriteOpen {
                 slot,
@@ -414,15 +493,14 @@ impl Mounted {
         handle: Handle,
         offset: u64,
         data: &[u8],
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<Cut>, Error> {
         let mut done = 0;
         while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
             let at = offset + done as u64;
             match self.vfs.write(ino, handle, at, rest, WriteFlags::default()) {
                 Ok(written) if written.len == 0 => break,
                 Ok(written) => done += written.len,
-                Err(Error::NoSpace) if done > 0 => return Ok(Some(done as u64)),
-                Err(error) => return Err(error),
+                Err(error) => return Cut::of(done as u64, error).map(Some),
             }
         }
         Ok(None)
@@ -457,7 +535,7 @@ impl Mounted {
         from_offset: u64,
         to_offset: u64,
         length: u64,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<Cut>, Error> {
         let source = self.resolve(from)?;
         let target = self.resolve(to)?;
         // Within one file the source may grow while it is copied.
@@ -473,8 +551,7 @@ impl Mounted {
             match copied {
                 Ok(0) => break,
                 Ok(copied) => done += copied,
-                Err(Error::NoSpace) if done > 0 => return Ok(Some(done)),
-                Err(error) => return Err(error),
+                Err(error) => return Cut::of(done, error).map(Some),
             }
         }
         Ok(None)

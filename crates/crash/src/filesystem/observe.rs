@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::Loss;
+use persimmon_engine::{Loss, Quotas};
 use persimmon_format::Ino;
-use persimmon_vfs::{Attr, Caller, Error, FileKind, Handle, Listing, ROOT, SeekTo};
+use persimmon_vfs::{Attr, Caller, Error, FileKind, Handle, Listing, OwnerKind, ROOT, SeekTo};
 
 use super::mounted::Mounted;
 use super::nanoseconds;
-use crate::model::{Kind, Observed, ObservedNode};
+use crate::model::{Kind, Limits, Observed, ObservedNode};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 /// Bytes of one read.
@@ -20,14 +20,26 @@ impl Mounted {
     pub(super) fn observe_tree(&self) -> Result<Observed, String> {
         let mut found = self.observe_below(self.root)?;
         if self.root == ROOT {
+            found.limits = self.limits().map_err(|error| error.to_string())?;
             for snapshot in self.vfs.volume().snapshots().list() {
                 let name = String::from_utf8_lossy(&snapshot.name).into_owned();
                 let inside = self.observe_below(ROOT.of(snapshot.id));
-                let inside = inside.map_err(|error| format!("in snapshot {name}: {error}"))?;
+                let mut inside = inside.map_err(|error| format!("in snapshot {name}: {error}"))?;
+                inside.is_writable = !snapshot.is_read_only;
                 found.snapshots.insert(name, inside);
             }
         }
         Ok(found)
+    }
+
+    fn limits(&self) -> Result<BTreeMap<u32, Limits>, Error> {
+        let limited = Quotas::of(self.vfs.volume()).list()?.into_iter();
+        let users = limited.filter(|known| known.owner.kind == OwnerKind::User);
+        let limits = users.map(|known| {
+            let (bytes, inodes) = (known.bytes.hard, known.inodes.hard);
+            (known.owner.id, Limits { bytes, inodes })
+        });
+        Ok(limits.filter(|(_, l)| *l != Limits::default()).collect())
     }
 
     fn observe_below(&self, root: Ino) -> Result<Observed, String> {
@@ -55,7 +67,7 @@ impl Mounted {
         }
         Ok(Observed {
             nodes,
-            snapshots: BTreeMap::new(),
+            ..Observed::default()
         })
     }
 

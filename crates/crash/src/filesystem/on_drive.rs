@@ -134,7 +134,7 @@ fn mount<D: ZonedDevice + 'static>(device: D) -> Result<Mounted, String> {
         dirty_pages_max: 32,
         ..persimmon_engine::Options::default()
     };
-    mount_volume(Arc::new(device), options)
+    mount_volume(Arc::new(device), options, false)
 }
 
 /// One operation on both.

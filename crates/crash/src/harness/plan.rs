@@ -119,6 +119,10 @@ pub(crate) const NEAR: Range<u64> = 3_000_000_000..4_000_000_000;
 const LONG_XATTRS: Range<u64> = 21_000_000..30_000_000;
 /// And from this one on, with clones, snapshots and ranges that are put in.
 const LONG_XATTRS_FROM: u64 = 4_000_000_000;
+/// And from this one on snapshots can be written to, get other names, and are gone back to.
+const WRITABLE_FROM: u64 = 5_000_000_000;
+/// And from this one on users are limited in what they may take.
+pub(crate) const LIMITS_FROM: u64 = 6_000_000_000;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
@@ -486,6 +490,8 @@ impl Plan {
             .long_xattrs(matches!(self.origin, Origin::Seed(number) if has_long_xattrs(number)))
             .clones(matches!(self.origin, Origin::Seed(number) if number >= CLONES_FROM))
             .snapshots(matches!(self.origin, Origin::Seed(number) if number >= SNAPSHOTS_FROM))
+            .writable_snapshots(matches!(self.origin, Origin::Seed(number) if number >= WRITABLE_FROM))
+            .limits(matches!(self.origin, Origin::Seed(number) if number >= LIMITS_FROM))
             .shifts(matches!(self.origin, Origin::Seed(number) if number >= SHIFTS_FROM))
             .repeats(matches!(self.origin, Origin::Seed(number) if REPEATING.contains(&number) || NEAR.contains(&number)))
     }

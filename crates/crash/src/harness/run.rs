@@ -223,17 +223,22 @@ impl<S: System> Run<'_, S> {
         op: Op,
     ) -> Result<(Outcome<S::Subject>, Op), Fault> {
         let is = match &op {
-            Op::Remount => {
+            Op::Remount | Op::RollBack { .. } => {
                 let closed = subject.close().map_err(live);
-                match closed.and_then(|()| self.mount(device, Phase::Live)) {
-                    Ok(mounted) => subject = mounted,
+                let rolled_back = closed.map(|()| self.roll_back(device, &op));
+                let mounted = rolled_back
+                    .and_then(|rolled_back| Ok((rolled_back, self.mount(device, Phase::Live)?)));
+                match mounted {
+                    Ok((rolled_back, mounted)) => {
+                        subject = mounted;
+                        rolled_back.map(|()| None)
+                    }
                     Err(_) if device.has_failed() => {
                         let _ = model.apply(&op, self.now);
                         return Ok((Outcome::Broken, op));
                     }
                     Err(fault) => return Err(fault),
                 }
-                Ok(None)
             }
             Op::Read { path } => {
                 return match self.compare_file(&mut subject, model, path) {
@@ -245,14 +250,54 @@ impl<S: System> Run<'_, S> {
         };
         let (is, op) = match is {
             Ok(Some(part)) => {
-                self.statistics.no_space += 1;
+                if subject.was_cut_by_quota() {
+                    self.is_over_limit(device, &subject, model, &op)?;
+                } else {
+                    self.statistics.no_space += 1;
+                }
                 (Ok(()), op.shortened(part))
+            }
+            Ok(None) if model.must_exceed(&op, subject.stores_whole_blocks()) => {
+                // What cannot be done for another reason is no matter of limits.
+                let mut after = model.clone();
+                match after.apply(&op, self.now) {
+                    Ok(()) => return Err(live(format!("{op}: more than there may be by a limit"))),
+                    Err(_) => (Ok(()), op),
+                }
             }
             Ok(None) => (Ok(()), op),
             Err(refusal) => (Err(refusal), op),
         };
         let outcome = self.judge(device, subject, model, &op, is)?;
         Ok((outcome, op))
+    }
+
+    /// A limit was the reason to refuse an operation, or a part of it: it has to be exceeded.
+    fn is_over_limit(
+        &mut self,
+        device: &SimDevice,
+        subject: &S::Subject,
+        model: &Model,
+        op: &Op,
+    ) -> Result<(), Fault> {
+        self.statistics.ops.one("refused by a limit");
+        let may = model.may_exceed(op, subject.stores_whole_blocks());
+        // Where commands fail what is staged may stay so, and counts as more than it takes.
+        match may || device.has_failed() {
+            true => Ok(()),
+            false => Err(live(format!(
+                "{op}: refused by a limit that is not reached"
+            ))),
+        }
+    }
+
+    fn roll_back(&self, device: &Arc<SimDevice>, op: &Op) -> Result<(), Refusal> {
+        match op {
+            Op::RollBack { to, keep } => {
+                self.system.roll_back(device, to, keep.as_deref(), self.now)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Compares what an operation came to with the model, and lets it have its effect there.
@@ -265,6 +310,10 @@ impl<S: System> Run<'_, S> {
         is: Result<(), Refusal>,
     ) -> Result<Outcome<S::Subject>, Fault> {
         match is.as_ref().map_err(|refusal| refusal.errno) {
+            Err(libc::EDQUOT) => {
+                self.is_over_limit(device, &subject, model, op)?;
+                return Ok(Outcome::Refused(subject));
+            }
             Err(libc::ENOSPC) => {
                 self.statistics.no_space += 1;
                 return match op {
@@ -283,6 +332,11 @@ impl<S: System> Run<'_, S> {
                     | Op::Allocate { .. } => {
                         let _ = model.apply(op, self.now);
                         Ok(Outcome::Broken)
+                    }
+                    Op::RollBack { .. } => {
+                        let _ = model.apply(&Op::Remount, self.now);
+                        model.acknowledge(&Op::Remount);
+                        Ok(Outcome::Refused(subject))
                     }
                     _ => Ok(Outcome::Refused(subject)),
                 };
@@ -304,10 +358,12 @@ impl<S: System> Run<'_, S> {
             (Ok(()), Ok(())) => {
                 self.statistics.ops.one(op.name());
                 match op {
-                    Op::Remount => match self.compare_live(&mut subject, model) {
-                        Err(_) if device.has_failed() => return Ok(Outcome::Broken),
-                        compared => compared?,
-                    },
+                    Op::Remount | Op::RollBack { .. } => {
+                        match self.compare_live(&mut subject, model) {
+                            Err(_) if device.has_failed() => return Ok(Outcome::Broken),
+                            compared => compared?,
+                        }
+                    }
                     Op::Allocate { path, .. } => match subject.observe_one(path) {
                         Ok(found) => model.adopt_mtime(path, found.mtime),
                         Err(_) if device.has_failed() => return Ok(Outcome::Broken),

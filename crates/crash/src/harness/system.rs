@@ -30,6 +30,18 @@ pub trait System: Sync {
     /// Mounts, with recovery where needed.
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Self::Subject, String>;
 
+    /// Has a volume that is not mounted be as a snapshot is, and keeps what was changed since as another one, if that gets a name. `now` in
+    /// nanoseconds.
+    fn roll_back(
+        &self,
+        _device: &Arc<SimDevice>,
+        _to: &str,
+        _keep: Option<&str>,
+        _now: u64,
+    ) -> Result<(), Refusal> {
+        Err(libc::EOPNOTSUPP.into())
+    }
+
     /// Checks a volume that is not mounted, without changing it. Findings are the error.
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String>;
 }
@@ -79,8 +91,8 @@ impl Failures for SimDevice {
 
 /// A mounted volume.
 pub trait Subject {
-    /// Carries out an operation at time `now` (nanoseconds). [`Op::Remount`] and [`Op::Read`] do
-    /// not come here. Answers how much of a write or copy, in bytes, found room, if that was a part
+    /// Carries out an operation at time `now` (nanoseconds). [`Op::Remount`], [`Op::RollBack`] and
+    /// [`Op::Read`] do not come here. Answers how much of a write or copy, in bytes, found room, if that was a part
     /// of it.
     fn apply(&mut self, op: &Op, now: u64) -> Result<Option<u64>, Refusal>;
 
@@ -94,6 +106,16 @@ pub trait Subject {
     /// a crash either.
     fn next_number(&self) -> u64 {
         0
+    }
+
+    /// Whether each block of a file takes a block: nothing is compressed.
+    fn stores_whole_blocks(&self) -> bool {
+        false
+    }
+
+    /// Whether a limit was the reason that a part of the last operation alone was carried out.
+    fn was_cut_by_quota(&self) -> bool {
+        false
     }
 
     /// How this is mounted, in a word each.

@@ -55,14 +55,13 @@ impl Model {
                 to_offset,
                 length,
             } => {
-                let source = self.file(from)?;
                 let target = self.file(to)?;
-                let data = self
-                    .now()
-                    .node(source)
-                    .and_then(|node| node.content())
-                    .map(|content| content.read(*from_offset, *length as usize))
-                    .unwrap_or_default();
+                let source = self.now().find(from)?;
+                let content = source.content().ok_or(match source.body {
+                    Body::Directory { .. } => libc::EISDIR,
+                    _ => libc::EINVAL,
+                })?;
+                let data = content.read(*from_offset, *length as usize);
                 self.write(target, *to_offset, &data, now);
                 Ok(())
             }
@@ -75,28 +74,69 @@ impl Model {
                     Err(libc::ENOTDIR)
                 }
             }
-            Op::Remount => {
-                // Unlinked files are gone with their last handle.
-                let slots: Vec<u8> = self.slots.keys().copied().collect();
-                slots.into_iter().try_for_each(|slot| self.close(slot))
-            }
-            Op::Snapshot { name } => {
-                if self.now().snapshots().contains_key(name) {
-                    return Err(libc::EEXIST);
-                }
-                self.enter(|tree| tree.take_snapshot(name));
+            Op::Limit { uid, limits } => {
+                self.enter(|tree| tree.set_limits(*uid, *limits));
                 Ok(())
             }
-            Op::DeleteSnapshot { name } => {
-                if !self.now().snapshots().contains_key(name) {
-                    return Err(libc::ENOENT);
-                }
-                self.enter(|tree| tree.delete_snapshot(name));
-                Ok(())
-            }
+            Op::Remount => self.close_all(),
+            Op::Snapshot { .. }
+            | Op::DeleteSnapshot { .. }
+            | Op::RenameSnapshot { .. }
+            | Op::RollBack { .. } => self.apply_to_snapshots(op),
             Op::Sync | Op::Step(_) => Ok(()),
             _ => self.apply_to_names(op, now),
         }
+    }
+
+    fn apply_to_snapshots(&mut self, op: &Op) -> Result<(), Errno> {
+        let vacant = |model: &Model, name: &str| match model.now().snapshots().contains_key(name) {
+            true => Err(libc::EEXIST),
+            false => Ok(()),
+        };
+        let there = |model: &Model, name: &str| match model.now().snapshots().contains_key(name) {
+            true => Ok(()),
+            false => Err(libc::ENOENT),
+        };
+        match op {
+            Op::Snapshot {
+                name,
+                of,
+                is_writable,
+            } => {
+                of.iter().try_for_each(|of| there(self, of))?;
+                vacant(self, name)?;
+                self.enter(|tree| tree.take_snapshot(name, of.as_deref(), *is_writable));
+            }
+            Op::DeleteSnapshot { name } => {
+                there(self, name)?;
+                self.enter(|tree| tree.delete_snapshot(name));
+            }
+            Op::RenameSnapshot { from, to } => {
+                there(self, from)?;
+                if from != to {
+                    vacant(self, to)?;
+                    self.enter(|tree| tree.rename_snapshot(from, to));
+                }
+            }
+            Op::RollBack { to, keep } => {
+                self.close_all()?;
+                there(self, to)?;
+                keep.iter().try_for_each(|keep| vacant(self, keep))?;
+                self.enter(|tree| {
+                    // The volume is unmounted before.
+                    tree.commit_all();
+                    tree.roll_back(to, keep.as_deref());
+                });
+            }
+            _ => return Err(libc::ENOSYS),
+        }
+        Ok(())
+    }
+
+    /// Unlinked files are gone with their last handle.
+    fn close_all(&mut self) -> Result<(), Errno> {
+        let slots: Vec<u8> = self.slots.keys().copied().collect();
+        slots.into_iter().try_for_each(|slot| self.close(slot))
     }
 
     /// The operation returned: what it promises is durable.
@@ -122,7 +162,7 @@ impl Model {
                     });
                 }
             }
-            Op::Sync | Op::Remount => self.buffer(Tree::commit_all),
+            Op::Sync | Op::Remount | Op::RollBack { .. } => self.buffer(Tree::commit_all),
             Op::FsyncDir { .. } | Op::Step(Step::Checkpoint) => {}
             _ => return,
         }
@@ -207,6 +247,7 @@ impl Model {
                 if what != Allocate::ReserveKeepSize {
                     tree.change_content(id, |content| content.extend(offset + length));
                 }
+                tree.change_content(id, |content| content.touch(offset, length));
                 tree.change(id, |node| node.mtimes.push(now));
             });
         }

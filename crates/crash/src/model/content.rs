@@ -7,6 +7,8 @@ use std::sync::Arc;
 use persimmon_device::BLOCK_SIZE;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::quota::Touched;
+
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// One value of a block, and the file size without which it cannot be there.
@@ -20,6 +22,9 @@ pub(crate) struct Version {
     /// It was made by a change that causes no size: without `size_min` it is there as far as the
     /// file goes.
     causes_none: bool,
+    /// Where the writes that caused no size and made this value end within the block: the file is so long if the value is there, and not
+    /// the write that had made the file longer before. 0: not within the block.
+    ends: u64,
 }
 
 impl Version {
@@ -34,6 +39,7 @@ impl Version {
             bytes: bytes.into(),
             size_min,
             causes_none: false,
+            ends: 0,
         }
     }
 
@@ -76,6 +82,7 @@ pub struct FileContent {
     durable_sizes: BTreeSet<u64>,
     /// Values since the last sync, oldest first; never empty.
     blocks: BTreeMap<u64, Arc<Vec<Version>>>,
+    touched: Touched,
 }
 
 impl Default for FileContent {
@@ -84,6 +91,7 @@ impl Default for FileContent {
             size: 0,
             durable_sizes: BTreeSet::from([0]),
             blocks: BTreeMap::new(),
+            touched: Touched::default(),
         }
     }
 }
@@ -99,6 +107,7 @@ impl FileContent {
                 .into_iter()
                 .map(|(block, bytes)| (block, Arc::new(vec![Version::new(bytes, 0)])))
                 .collect(),
+            touched: Touched::unknown(),
         }
     }
 
@@ -114,6 +123,22 @@ impl FileContent {
             .iter()
             .filter_map(|(block, versions)| Some((*block, versions.last()?.bytes.to_vec())))
             .filter(|(_, bytes)| !bytes.is_empty())
+    }
+
+    /// Blocks that may be allocated: all that were written or preallocated, and not truncated or taken out since.
+    #[must_use]
+    pub(crate) fn touched(&self) -> &BTreeSet<u64> {
+        self.touched.blocks()
+    }
+
+    /// Whether no others are allocated.
+    pub(crate) fn is_all_known(&self) -> bool {
+        self.touched.is_all()
+    }
+
+    /// Blocks of a range are allocated.
+    pub(crate) fn touch(&mut self, offset: u64, length: u64) {
+        self.touched.add(offset, length);
     }
 
     /// Bytes of the blocks that are not zeros.
@@ -150,6 +175,7 @@ impl FileContent {
     /// A buffered write: each block it touches may have its new value after a crash, or an older.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         self.overlay(offset, data, offset + data.len() as u64 > self.size);
+        self.touched.add(offset, data.len() as u64);
         if !data.is_empty() {
             self.size = self.size.max(offset + data.len() as u64);
         }
@@ -169,9 +195,22 @@ impl FileContent {
             let own = if grows { at + take as u64 } else { 0 };
             let mut version = Version::new(&block, latest.size_min.max(own));
             version.causes_none = !grows;
+            if !grows && rest.len() == take {
+                version.ends = self.end_behind(&latest, at, at + take as u64);
+            }
             self.add_version(at / BLOCK, version);
             done += take;
         }
+    }
+
+    /// Where a write of `at..end` to a block that caused no size ends the file if it is there alone: at its own end, where the file ended in
+    /// this block before. 0: at the block's end.
+    fn end_behind(&self, latest: &Version, at: u64, end: u64) -> u64 {
+        let is_here = |size: &u64| size / BLOCK == at / BLOCK && !size.is_multiple_of(BLOCK);
+        let sizes = self.durable_sizes.iter().chain([&latest.size_min]);
+        let ended = sizes.filter(|size| is_here(size)).max().copied();
+        let ended = ended.max(Some(latest.ends).filter(|ends| *ends > 0));
+        ended.map_or(0, |ended| ended.max(end))
     }
 
     fn add_version(&mut self, block: u64, version: Version) {
@@ -184,6 +223,11 @@ impl FileContent {
             .is_some_and(|last| last.hash == version.hash && last.size_min == version.size_min);
         if !known {
             Arc::make_mut(versions).push(version);
+        } else if version.ends > 0
+            && let Some(last) = Arc::make_mut(versions).last_mut()
+            && last.causes_none
+        {
+            last.ends = version.ends;
         } else if version.causes_none
             && let Some(last) = Arc::make_mut(versions).last_mut()
             && last.is_plain_zeros()
@@ -200,6 +244,9 @@ impl FileContent {
     pub fn truncate(&mut self, size: u64) {
         let first_gone = size.div_ceil(BLOCK);
         self.blocks.split_off(&first_gone);
+        if size < self.size {
+            self.touched.truncate(size);
+        }
         let tail = (size % BLOCK) as usize;
         for (block, versions) in &mut self.blocks {
             let is_tail = tail > 0 && *block == size / BLOCK;
@@ -270,6 +317,7 @@ impl FileContent {
     /// Takes a range of whole blocks out, or puts one in as a hole. All that was written is in the history.
     pub fn shift(&mut self, offset: u64, length: u64, collapses: bool) {
         let (at, by) = (offset / BLOCK, length / BLOCK);
+        self.touched.shift((at, by), collapses);
         let behind = self.blocks.split_off(&at);
         let behind = behind.into_iter();
         if collapses {
@@ -354,8 +402,9 @@ impl FileContent {
                     // A block written into a hole may be there before what made the file longer, and so may one
                     // that begins before the end and goes on into a hole. What is durable of the file was not longer.
                     let into_hole = (block + 1) * BLOCK > durable_min;
-                    let whole = into_hole && (block + 1) * BLOCK == size && size <= self.size;
-                    explained |= version.size_min == size || (whole && version.causes_none);
+                    let ends = [(block + 1) * BLOCK, version.ends].contains(&size);
+                    let alone = into_hole && ends && size <= self.size;
+                    explained |= version.size_min == size || (alone && version.causes_none);
                 } else if version.causes_none && version.cut(length, size).hash == hash {
                     found = true;
                 }
@@ -395,6 +444,7 @@ fn keep_last(versions: &mut Arc<Vec<Version>>) {
         let mut last = last.clone();
         last.size_min = 0;
         last.causes_none &= !last.bytes.is_empty();
+        last.ends = 0;
         *versions = Arc::new(vec![last]);
     }
 }

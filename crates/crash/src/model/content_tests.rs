@@ -122,6 +122,30 @@ fn zeros_written_into_a_hole_may_end_a_file() {
     }
 }
 
+/// Seed 6000001133: what made the file longer was lost, and not what was written before that, in a block that goes on behind what the file
+/// had. The file ends where that write does.
+#[test]
+fn what_is_written_behind_the_end_of_what_is_left_ends_the_file() {
+    let mut content = FileContent::default();
+    content.write(100, &[b'a'; 10]);
+    content.write(3 * BLOCK, b"end");
+    content.write(50, &[b'x'; 300]);
+    let mut as_far = FileContent::default();
+    as_far.write(50, &[b'x'; 300]);
+    assert!(admits(&content, &as_far));
+    // One more in the same block does not take that back.
+    content.write(60, &[b'y'; 10]);
+    as_far.write(60, &[b'y'; 10]);
+    assert!(admits(&content, &as_far));
+    for size in [110, 349, 351] {
+        let mut other = as_far.clone();
+        other.truncate(size);
+        assert!(!admits(&content, &other), "{size}");
+    }
+    content.commit();
+    assert!(!admits(&content, &as_far));
+}
+
 /// Where the file was durable so far, nothing written inside it ends it earlier.
 #[test]
 fn a_block_written_into_what_is_durable_ends_nothing() {

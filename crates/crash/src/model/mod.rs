@@ -10,11 +10,13 @@ mod apply;
 mod content;
 mod names;
 mod observe;
+mod quota;
 mod tree;
 
 pub use content::{FileContent, block_hash};
 pub use observe::{Kind, Observed, ObservedNode};
-pub use tree::{Body, Node, NodeId, ROOT, Tree};
+pub use quota::Limits;
+pub use tree::{Body, Node, NodeId, ROOT, Snapshot, Tree};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

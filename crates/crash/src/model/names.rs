@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::content::FileContent;
-use super::tree::{Body, Node, NodeId, ROOT, Tree};
+use super::tree::{Body, Node, NodeId, Tree};
 use super::{Errno, Model};
 use crate::workload::{Op, Rename, bytes_of};
 
@@ -75,7 +75,7 @@ impl Model {
     fn make(&mut self, path: &str, body: Body, mode: u32, now: u64) -> Result<(), Errno> {
         let (parent, name) = self.vacancy(path)?;
         self.enter(|tree| {
-            let id = tree.add(body, mode, now);
+            let id = tree.add(parent, body, mode, now);
             tree.enter(parent, name, id, now);
         });
         Ok(())
@@ -88,7 +88,7 @@ impl Model {
             parent,
         };
         self.enter(|tree| {
-            let id = tree.add(body, mode, now);
+            let id = tree.add(parent, body, mode, now);
             tree.enter(parent, name, id, now);
             tree.change(parent, |node| node.links += 1);
         });
@@ -98,6 +98,9 @@ impl Model {
     fn link(&mut self, from: &str, to: &str, now: u64) -> Result<(), Errno> {
         let id = self.now().lookup(from)?;
         let (parent, name) = self.vacancy(to)?;
+        if id.root() != parent.root() {
+            return Err(libc::EXDEV);
+        }
         if self.now().is_directory(id) {
             return Err(libc::EPERM);
         }
@@ -142,6 +145,9 @@ impl Model {
         let (from_parent, from_name) = tree.parent_of(from)?;
         let (to_parent, to_name) = tree.parent_of(to)?;
         let id = tree.lookup(from)?;
+        if from_parent.root() != to_parent.root() {
+            return Err(libc::EXDEV);
+        }
         let replaced = tree.lookup(to).ok();
         match (mode, replaced) {
             (Rename::NoReplace, Some(_)) => return Err(libc::EEXIST),
@@ -225,7 +231,7 @@ fn is_above(tree: &Tree, above: NodeId, below: NodeId) -> bool {
         if at == above {
             return true;
         }
-        if at == ROOT {
+        if at == at.root() {
             return false;
         }
         at = tree.parent(at);

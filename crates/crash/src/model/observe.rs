@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::content::{FileContent, block_hash};
-use super::tree::{Body, NodeId, Tree};
+use super::quota::Limits;
+use super::tree::{Body, NodeId, ROOT, Snapshot, Tree};
 
 /// States that a message compares with.
 const NEAREST_SHOWN: usize = 3;
@@ -59,6 +60,10 @@ pub struct Observed {
     pub nodes: BTreeMap<String, ObservedNode>,
     /// What was found in each snapshot.
     pub snapshots: BTreeMap<String, Observed>,
+    /// What users may take.
+    pub limits: BTreeMap<u32, Limits>,
+    /// It is a snapshot that can be written to.
+    pub is_writable: bool,
 }
 
 /// Content hashes of the files of an [`Observed`], computed once for many comparisons.
@@ -71,34 +76,54 @@ impl Observed {
     /// A state of the model as a filesystem would show it that lost nothing.
     #[must_use]
     pub fn of(tree: &Tree) -> Observed {
-        let nodes = tree.walk().into_iter().filter_map(|(path, id)| {
-            let node = tree.node(id)?;
-            let kind = match &node.body {
-                Body::Directory { .. } => Kind::Directory,
-                Body::Symlink(target) => Kind::Symlink(target.clone()),
-                Body::Fifo => Kind::Fifo,
-                Body::File(content) => Kind::File {
-                    size: content.size(),
-                    blocks: content.blocks_now().collect(),
-                },
-            };
-            let node = ObservedNode {
-                ino: id.0,
-                kind,
-                mode: node.mode,
-                links: node.links,
-                uid: node.uid,
-                mtime: node.mtimes.last().copied().unwrap_or_default(),
-                xattrs: node.xattrs.clone(),
-                lost: BTreeSet::new(),
-            };
-            Some((path, node))
-        });
         let snapshots = tree.snapshots().iter();
-        let snapshots = snapshots.map(|(name, tree)| (name.clone(), Observed::of(tree)));
+        let snapshots = snapshots.filter_map(|(name, snapshot)| {
+            let (inside, root) = tree.snapshot(name)?;
+            let is_writable = matches!(snapshot, Snapshot::Writable(_));
+            let inside = Observed {
+                is_writable,
+                ..Observed::below(inside, root)
+            };
+            Some((name.clone(), inside))
+        });
+        Observed {
+            snapshots: snapshots.collect(),
+            limits: tree.limits().clone(),
+            ..Observed::below(tree, ROOT)
+        }
+    }
+
+    /// The same of a subvolume.
+    fn below(tree: &Tree, root: NodeId) -> Observed {
+        let nodes = tree
+            .walk_below(root, "")
+            .into_iter()
+            .filter_map(|(path, id)| {
+                let node = tree.node(id)?;
+                let kind = match &node.body {
+                    Body::Directory { .. } => Kind::Directory,
+                    Body::Symlink(target) => Kind::Symlink(target.clone()),
+                    Body::Fifo => Kind::Fifo,
+                    Body::File(content) => Kind::File {
+                        size: content.size(),
+                        blocks: content.blocks_now().collect(),
+                    },
+                };
+                let node = ObservedNode {
+                    ino: id.0,
+                    kind,
+                    mode: node.mode,
+                    links: node.links,
+                    uid: node.uid,
+                    mtime: node.mtimes.last().copied().unwrap_or_default(),
+                    xattrs: node.xattrs.clone(),
+                    lost: BTreeSet::new(),
+                };
+                Some((path, node))
+            });
         Observed {
             nodes: nodes.collect(),
-            snapshots: snapshots.collect(),
+            ..Observed::default()
         }
     }
 
@@ -165,8 +190,44 @@ impl Observed {
 
     /// What differs from a state of the model, at most `limit` things.
     fn compare(&self, tree: &Tree, hashes: &Hashes<'_>, limit: usize) -> Vec<String> {
+        let mut differences = self.compare_below((tree, ROOT), hashes, limit);
+        if self.limits != *tree.limits() {
+            let (is, should) = (&self.limits, tree.limits());
+            differences.push(format!("limits are {is:?}, should be {should:?}"));
+        }
+        let known = tree.snapshots();
+        for name in known.keys().filter(|n| !self.snapshots.contains_key(*n)) {
+            differences.push(format!("snapshot {name} is missing"));
+        }
+        for (name, found) in &self.snapshots {
+            if differences.len() >= limit {
+                break;
+            }
+            let (Some(inside), Some(hashes)) =
+                (tree.snapshot(name), hashes.snapshots.get(name.as_str()))
+            else {
+                differences.push(format!("snapshot {name} should not be there"));
+                continue;
+            };
+            let is_writable = matches!(known.get(name), Some(Snapshot::Writable(_)));
+            if found.is_writable != is_writable {
+                differences.push(format!("snapshot {name} should be writable: {is_writable}"));
+            }
+            let inside = found.compare_below(inside, hashes, limit).into_iter();
+            differences.extend(inside.map(|what| format!("in snapshot {name}: {what}")));
+        }
+        differences
+    }
+
+    /// The same of a subvolume by its root directory.
+    fn compare_below(
+        &self,
+        (tree, root): (&Tree, NodeId),
+        hashes: &Hashes<'_>,
+        limit: usize,
+    ) -> Vec<String> {
         let mut differences = Vec::new();
-        let expected = tree.walk();
+        let expected = tree.walk_below(root, "");
         for path in expected.keys().filter(|p| !self.nodes.contains_key(*p)) {
             differences.push(format!("{path} is missing"));
         }
@@ -192,23 +253,6 @@ impl Observed {
                 compare_node(path, node, found, blocks, &mut differences);
             }
         }
-        let known = tree.snapshots();
-        for name in known.keys().filter(|n| !self.snapshots.contains_key(*n)) {
-            differences.push(format!("snapshot {name} is missing"));
-        }
-        for (name, found) in &self.snapshots {
-            if differences.len() >= limit {
-                break;
-            }
-            let (Some(tree), Some(hashes)) = (known.get(name), hashes.snapshots.get(name.as_str()))
-            else {
-                differences.push(format!("snapshot {name} should not be there"));
-                continue;
-            };
-            let inside = found.compare(tree, hashes, limit);
-            let inside = inside.into_iter();
-            differences.extend(inside.map(|what| format!("in snapshot {name}: {what}")));
-        }
         differences
     }
 
@@ -220,14 +264,14 @@ impl Observed {
         let mut ids: BTreeMap<u64, NodeId> = BTreeMap::new();
         for (path, found) in &self.nodes {
             let id = if path == "/" {
-                super::ROOT
+                ROOT
             } else {
                 let Ok((parent, name)) = tree.parent_of(path) else {
                     continue;
                 };
                 let id = *ids
                     .entry(found.ino)
-                    .or_insert_with(|| tree.add(found.body(parent), found.mode, 0));
+                    .or_insert_with(|| tree.add(parent, found.body(parent), found.mode, 0));
                 tree.enter(parent, name, id, 0);
                 id
             };
@@ -244,8 +288,11 @@ impl Observed {
                 tree.change(id, |node| node.mtimes = vec![found.mtime]);
             }
         }
+        for (uid, limits) in &self.limits {
+            tree.set_limits(*uid, *limits);
+        }
         for (name, found) in &self.snapshots {
-            tree.add_snapshot(name, found.to_tree());
+            tree.add_snapshot(name, found.to_tree(), found.is_writable);
         }
         tree
     }

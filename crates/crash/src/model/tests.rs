@@ -71,6 +71,21 @@ fn rename(from: &str, to: &str, mode: Rename) -> Op {
     }
 }
 
+fn snapshot(name: &str, of: Option<&str>, is_writable: bool) -> Op {
+    Op::Snapshot {
+        name: name.into(),
+        of: of.map(str::to_owned),
+        is_writable,
+    }
+}
+
+fn roll_back(to: &str, keep: Option<&str>) -> Op {
+    Op::RollBack {
+        to: to.into(),
+        keep: keep.map(str::to_owned),
+    }
+}
+
 fn seen(tree: &Tree) -> Observed {
     Observed::of(tree)
 }
@@ -214,4 +229,97 @@ fn errors_are_those_of_posix() {
     );
     let found = seen(story.model.now());
     assert_eq!(found.find_in(&[Arc::new(found.to_tree())]), Ok(0));
+}
+
+#[test]
+fn a_writable_snapshot_has_files_of_its_own() {
+    let mut story = Story::new();
+    story
+        .ok(mkdir("/d"))
+        .ok(create("/d/a"))
+        .ok(write("/d/a", 1));
+    story.ok(snapshot("s", None, true));
+    let taken = seen(story.model.now());
+    story.ok(write("s:/d/a", 2)).ok(create("s:/d/b"));
+    story.ok(rename("/d/a", "/a", Rename::Replace));
+    assert_eq!(story.paths(), ["/", "/a", "/d"]);
+    let both = seen(story.model.now());
+    let inside = &both.snapshots["s"].nodes;
+    assert!(inside.contains_key("/d/a") && inside.contains_key("/d/b"));
+    assert_ne!(inside["/d/a"].kind, both.nodes["/a"].kind);
+    assert_eq!(both.nodes["/a"].kind, taken.nodes["/d/a"].kind);
+    // What was found is the same once more.
+    let again = both.to_tree();
+    assert_eq!(both.find_in(&[Arc::new(again)]), Ok(0));
+    assert_eq!(
+        story.run(rename("/a", "s:/a", Rename::Replace)),
+        Err(libc::EXDEV)
+    );
+    story.ok(Op::DeleteSnapshot { name: "s".into() });
+    assert_eq!(
+        story.run(Op::Unlink {
+            path: "s:/d/a".into()
+        }),
+        Err(libc::ENOENT)
+    );
+    assert_eq!(story.paths(), ["/", "/a", "/d"]);
+}
+
+#[test]
+fn what_is_not_durable_of_a_writable_snapshot_may_be_lost() {
+    let mut story = Story::new();
+    story.ok(create("/a")).ok(snapshot("s", None, true));
+    story.ok(Op::Sync);
+    let before = seen(story.model.now());
+    story.ok(write("s:/a", 1));
+    assert_eq!(before.find_in(&story.model.admissible()), Ok(0));
+    // The snapshot of it has it.
+    story.ok(snapshot("t", Some("s"), false)).ok(Op::Sync);
+    assert!(before.find_in(&story.model.admissible()).is_err());
+    let now = seen(story.model.now());
+    assert_eq!(now.snapshots["s"].nodes, {
+        let mut nodes = now.snapshots["t"].nodes.clone();
+        let inos = now.snapshots["s"].nodes.iter();
+        inos.for_each(|(path, node)| nodes.get_mut(path).unwrap().ino = node.ino);
+        nodes
+    });
+}
+
+#[test]
+fn a_snapshot_gets_another_name_that_none_has() {
+    let mut story = Story::new();
+    story.ok(snapshot("s", None, true)).ok(create("s:/a"));
+    story.ok(snapshot("t", None, false));
+    let renamed = |from: &str, to: &str| Op::RenameSnapshot {
+        from: from.into(),
+        to: to.into(),
+    };
+    assert_eq!(story.run(renamed("s", "t")), Err(libc::EEXIST));
+    let states = story.states();
+    story.ok(renamed("s", "s"));
+    assert_eq!(story.states(), states);
+    story.ok(renamed("s", "u")).ok(write("u:/a", 1));
+    let names: Vec<_> = story.model.now().snapshots().keys().collect();
+    assert_eq!(names, ["t", "u"]);
+}
+
+#[test]
+fn a_roll_back_is_one_step_of_the_history() {
+    let mut story = Story::new();
+    story.ok(create("/a")).ok(snapshot("s", None, false));
+    story.ok(create("/b")).ok(Op::Sync);
+    story.ok(write("/b", 1));
+    let lost = story.model.admissible();
+    story.model.apply(&roll_back("s", Some("kept")), 9).unwrap();
+    let states = story.model.admissible();
+    assert_eq!(states.len(), 2);
+    // Before the unmount has made it durable it may be lost.
+    assert_eq!(seen(&lost[0]).find_in(&states), Ok(0));
+    story.model.acknowledge(&roll_back("s", Some("kept")));
+    assert_eq!(story.states(), 1);
+    assert_eq!(story.paths(), ["/", "/a"]);
+    let now = seen(story.model.now());
+    assert!(now.snapshots["kept"].nodes.contains_key("/b"));
+    assert!(now.snapshots.contains_key("s"));
+    assert_eq!(story.run(roll_back("none", None)), Err(libc::ENOENT));
 }

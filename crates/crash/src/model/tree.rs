@@ -1,17 +1,43 @@
 //! The model's files and directories at one moment of the history.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::Errno;
 use super::content::FileContent;
+use super::quota::Limits;
 
-/// A file, directory or other node of the model.
+/// A file, directory or other node of the model. Above its low 48 bits stands the subvolume that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
 /// The root directory.
 pub const ROOT: NodeId = NodeId(0);
+
+const NUMBER_BITS: u32 = 48;
+const NUMBERS: u64 = (1 << NUMBER_BITS) - 1;
+
+impl NodeId {
+    /// The root directory of the subvolume that it is in.
+    pub(crate) fn root(self) -> NodeId {
+        NodeId(self.0 & !NUMBERS)
+    }
+
+    /// The same node in the subvolume of a root directory.
+    fn below(self, root: NodeId) -> NodeId {
+        NodeId(root.0 | self.0 & NUMBERS)
+    }
+}
+
+/// A snapshot of the model.
+#[derive(Clone)]
+pub enum Snapshot {
+    /// It stays as it was.
+    ReadOnly(Arc<Tree>),
+    /// It is changed like the tree that has it: this is its root directory there.
+    Writable(NodeId),
+}
 
 /// What a node is.
 #[derive(Clone)]
@@ -90,7 +116,11 @@ impl Node {
 pub struct Tree {
     nodes: BTreeMap<NodeId, Arc<Node>>,
     next: u64,
-    snapshots: BTreeMap<String, Arc<Tree>>,
+    /// The number of the next subvolume.
+    next_subvolume: u64,
+    snapshots: BTreeMap<String, Snapshot>,
+    /// What users may take.
+    limits: BTreeMap<u32, Limits>,
 }
 
 impl Tree {
@@ -104,32 +134,138 @@ impl Tree {
         Tree {
             nodes: BTreeMap::from([(ROOT, Arc::new(Node::new(body, root_mode, now)))]),
             next: 1,
+            next_subvolume: 1,
             snapshots: BTreeMap::new(),
+            limits: BTreeMap::new(),
         }
+    }
+
+    /// What users may take, of those that are limited.
+    #[must_use]
+    pub fn limits(&self) -> &BTreeMap<u32, Limits> {
+        &self.limits
+    }
+
+    pub(crate) fn set_limits(&mut self, uid: u32, limits: Limits) {
+        match limits == Limits::default() {
+            true => self.limits.remove(&uid),
+            false => self.limits.insert(uid, limits),
+        };
+    }
+
+    /// All nodes of the main subvolume.
+    pub(crate) fn main_nodes(&self) -> impl Iterator<Item = &Node> {
+        let nodes = self.nodes.range(ROOT..=NodeId(NUMBERS));
+        nodes.map(|(_, node)| &**node)
     }
 
     /// The snapshots, by name.
     #[must_use]
-    pub fn snapshots(&self) -> &BTreeMap<String, Arc<Tree>> {
+    pub fn snapshots(&self) -> &BTreeMap<String, Snapshot> {
         &self.snapshots
     }
 
-    /// A snapshot of this tree is taken: everything done so far is in the history.
-    pub(crate) fn take_snapshot(&mut self, name: &str) {
-        self.commit_all();
-        let taken = Tree {
-            snapshots: BTreeMap::new(),
-            ..self.clone()
-        };
-        self.add_snapshot(name, taken);
+    /// The tree that has the nodes of a snapshot, and its root directory there.
+    #[must_use]
+    pub fn snapshot(&self, name: &str) -> Option<(&Tree, NodeId)> {
+        Some(match self.snapshots.get(name)? {
+            Snapshot::ReadOnly(tree) => (tree, ROOT),
+            Snapshot::Writable(root) => (self, *root),
+        })
     }
 
-    pub(crate) fn add_snapshot(&mut self, name: &str, tree: Tree) {
-        self.snapshots.insert(name.to_owned(), Arc::new(tree));
+    /// A snapshot of a subvolume is taken, of the main one or of another snapshot: everything done there so far is in the history.
+    pub(crate) fn take_snapshot(&mut self, name: &str, of: Option<&str>, is_writable: bool) {
+        let root = match of.map(|of| self.snapshots.get(of)) {
+            Some(Some(Snapshot::ReadOnly(tree))) => {
+                let tree = Arc::clone(tree);
+                return match is_writable {
+                    true => self.graft(name, &tree),
+                    false => self.insert_snapshot(name, Snapshot::ReadOnly(tree)),
+                };
+            }
+            Some(Some(Snapshot::Writable(root))) => *root,
+            Some(None) => return,
+            None => ROOT,
+        };
+        self.commit_below(root);
+        let taken = self.alone(root);
+        match is_writable {
+            true => self.graft(name, &taken),
+            false => self.insert_snapshot(name, Snapshot::ReadOnly(Arc::new(taken))),
+        }
+    }
+
+    fn insert_snapshot(&mut self, name: &str, snapshot: Snapshot) {
+        self.snapshots.insert(name.to_owned(), snapshot);
+    }
+
+    /// Adds a snapshot that is as a tree.
+    pub(crate) fn add_snapshot(&mut self, name: &str, tree: Tree, is_writable: bool) {
+        match is_writable {
+            true => self.graft(name, &tree),
+            false => self.insert_snapshot(name, Snapshot::ReadOnly(Arc::new(tree))),
+        }
+    }
+
+    /// Adds a writable snapshot with the main nodes of a tree.
+    fn graft(&mut self, name: &str, tree: &Tree) {
+        let root = NodeId(self.next_subvolume << NUMBER_BITS);
+        self.next_subvolume += 1;
+        self.next = self.next.max(tree.next);
+        self.nodes.extend(tree.copies(ROOT, root));
+        self.insert_snapshot(name, Snapshot::Writable(root));
+    }
+
+    /// A tree of one subvolume alone.
+    fn alone(&self, root: NodeId) -> Tree {
+        Tree {
+            nodes: self.copies(root, ROOT).collect(),
+            next: self.next,
+            next_subvolume: 1,
+            snapshots: BTreeMap::new(),
+            limits: BTreeMap::new(),
+        }
+    }
+
+    /// The nodes of a subvolume as those of another one.
+    fn copies(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = (NodeId, Arc<Node>)> {
+        let nodes = self.nodes.range(from..=NodeId(from.0 | NUMBERS));
+        nodes.map(move |(id, node)| {
+            let mut node = Arc::clone(node);
+            if from != to && matches!(node.body, Body::Directory { .. }) {
+                let node = Arc::make_mut(&mut node);
+                if let Body::Directory { entries, parent } = &mut node.body {
+                    entries.values_mut().for_each(|id| *id = id.below(to));
+                    *parent = parent.below(to);
+                }
+            }
+            (id.below(to), node)
+        })
     }
 
     pub(crate) fn delete_snapshot(&mut self, name: &str) {
-        self.snapshots.remove(name);
+        if let Some(Snapshot::Writable(root)) = self.snapshots.remove(name) {
+            self.nodes.retain(|id, _| id.root() != root);
+        }
+    }
+
+    pub(crate) fn rename_snapshot(&mut self, from: &str, to: &str) {
+        if let Some(snapshot) = self.snapshots.remove(from) {
+            self.insert_snapshot(to, snapshot);
+        }
+    }
+
+    /// The main subvolume becomes as a snapshot is; what it was becomes a snapshot, if that gets a name.
+    pub(crate) fn roll_back(&mut self, to: &str, keep: Option<&str>) {
+        let target = self.snapshot(to).map(|(tree, root)| tree.alone(root));
+        let Some(target) = target else { return };
+        if let Some(name) = keep {
+            self.take_snapshot(name, None, false);
+        }
+        self.nodes.retain(|id, _| id.root() != ROOT);
+        self.next = self.next.max(target.next);
+        self.nodes.extend(target.nodes);
     }
 
     /// A node, named or only held open.
@@ -155,7 +291,16 @@ impl Tree {
 
     /// Everything done to any node so far is in the history.
     pub fn commit_all(&mut self) {
-        for node in self.nodes.values_mut() {
+        self.commit_in(ROOT..=NodeId(u64::MAX));
+    }
+
+    /// The same of a subvolume.
+    fn commit_below(&mut self, root: NodeId) {
+        self.commit_in(root..=NodeId(root.0 | NUMBERS));
+    }
+
+    fn commit_in(&mut self, ids: RangeInclusive<NodeId>) {
+        for (_, node) in self.nodes.range_mut(ids) {
             let open = node.mtimes.len() > 1 || node.content().is_some();
             if open {
                 Arc::make_mut(node).commit();
@@ -163,8 +308,9 @@ impl Tree {
         }
     }
 
-    pub(crate) fn add(&mut self, body: Body, mode: u32, now: u64) -> NodeId {
-        let id = NodeId(self.next);
+    /// A new node in the subvolume of another one.
+    pub(crate) fn add(&mut self, beside: NodeId, body: Body, mode: u32, now: u64) -> NodeId {
+        let id = NodeId(self.next).below(beside.root());
         self.next += 1;
         self.nodes.insert(id, Arc::new(Node::new(body, mode, now)));
         id
@@ -186,7 +332,7 @@ impl Tree {
     pub(crate) fn parent(&self, id: NodeId) -> NodeId {
         match self.node(id).map(|node| &node.body) {
             Some(Body::Directory { parent, .. }) => *parent,
-            _ => ROOT,
+            _ => id.root(),
         }
     }
 
@@ -194,14 +340,34 @@ impl Tree {
         self.entries(id).is_some()
     }
 
-    /// What a path from the root leads to. Symbolic links are not followed.
+    /// What a path from the root leads to, or one from the root of a writable snapshot: these begin with its name and a colon. Symbolic
+    /// links are not followed.
     pub fn lookup(&self, path: &str) -> Result<NodeId, Errno> {
-        let mut at = ROOT;
+        let (mut at, path) = match path.split_once(':') {
+            None => (ROOT, path),
+            Some((name, path)) => match self.snapshots.get(name) {
+                Some(Snapshot::Writable(root)) => (*root, path),
+                Some(Snapshot::ReadOnly(_)) => return Err(libc::EROFS),
+                None => return Err(libc::ENOENT),
+            },
+        };
         for name in path.split('/').filter(|name| !name.is_empty()) {
             let entries = self.entries(at).ok_or(libc::ENOTDIR)?;
             at = *entries.get(name).ok_or(libc::ENOENT)?;
         }
         Ok(at)
+    }
+
+    /// The node of a path that is read only, which can be in a read-only snapshot too.
+    pub fn find(&self, path: &str) -> Result<&Node, Errno> {
+        let (tree, path) = match path.split_once(':') {
+            Some((name, rest)) => match self.snapshots.get(name) {
+                Some(Snapshot::ReadOnly(tree)) => (&**tree, rest),
+                _ => (self, path),
+            },
+            None => (self, path),
+        };
+        tree.node(tree.lookup(path)?).ok_or(libc::ENOENT)
     }
 
     /// The directory that holds the last name of a path, and that name.
@@ -235,8 +401,14 @@ impl Tree {
     /// Every path with its node, the root as `/`, in order.
     #[must_use]
     pub fn walk(&self) -> BTreeMap<String, NodeId> {
-        let mut paths = BTreeMap::from([("/".to_owned(), ROOT)]);
-        let mut directories = vec![(String::new(), ROOT)];
+        self.walk_below(ROOT, "")
+    }
+
+    /// The same of a subvolume by its root directory, with something before each path.
+    #[must_use]
+    pub fn walk_below(&self, root: NodeId, before: &str) -> BTreeMap<String, NodeId> {
+        let mut paths = BTreeMap::from([(format!("{before}/"), root)]);
+        let mut directories = vec![(before.to_owned(), root)];
         while let Some((prefix, id)) = directories.pop() {
             for (name, id) in self.entries(id).into_iter().flatten() {
                 let path = format!("{prefix}/{name}");

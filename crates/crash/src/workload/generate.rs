@@ -1,11 +1,11 @@
 //! Random operations that fit what is there.
 
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::op::{Allocate, Durability, Op, Rename, Step};
-use crate::model::{Body, Model, ROOT, Tree};
+use crate::model::{Body, Limits, Model, ROOT, Snapshot, Tree};
 
 /// Slots for files kept open.
 const SLOTS: u8 = 3;
@@ -75,6 +75,18 @@ impl Mix {
 /// Contents that are written again and again, and blocks of one at most.
 const REPEATED_FILLS: u64 = 4;
 const REPEATED_BLOCKS_MAX: u32 = 30;
+/// Of 100 operations those that change the snapshots of a volume in which these can be written to.
+const VERSION_OPS_PERCENT: u32 = 14;
+/// And of the others those that are in a writable snapshot, if there is one.
+const WITHIN_PERCENT: u32 = 45;
+/// Of 100 copies there those that are from another subvolume.
+const FROM_OTHER_PERCENT: u32 = 40;
+/// Of 100 operations those that limit somebody, where that is done.
+const LIMIT_OPS_PERCENT: u32 = 6;
+/// Users that are limited: those that files are given to.
+const LIMITED_USERS: u32 = 3;
+/// Blocks that one may take more when a limit is set.
+const MORE_BLOCKS_MAX: u64 = 60;
 /// Snapshots that there are at a time.
 const SNAPSHOTS_MAX: usize = 4;
 
@@ -94,6 +106,12 @@ pub struct Generator {
     clones: bool,
     /// Snapshots are taken and deleted.
     snapshots: bool,
+    /// Snapshots are written to, get other names, and are gone back to.
+    writable_snapshots: bool,
+    /// Users are limited in what they may take.
+    limits: bool,
+    /// What the paths of the next operation begin with: nothing, or the name of a writable snapshot and a colon.
+    within: String,
     /// Ranges are taken out of files and put in.
     shifts: bool,
     /// Content is often what was written before.
@@ -114,6 +132,9 @@ impl Generator {
             long_xattrs: false,
             clones: false,
             snapshots: false,
+            writable_snapshots: false,
+            limits: false,
+            within: String::new(),
             shifts: false,
             repeats: false,
             fill: seed << 20,
@@ -145,6 +166,20 @@ impl Generator {
     #[must_use]
     pub fn snapshots(mut self, snapshots: bool) -> Generator {
         self.snapshots = snapshots;
+        self
+    }
+
+    /// Snapshots are taken of snapshots too, written to, renamed, and gone back to.
+    #[must_use]
+    pub fn writable_snapshots(mut self, writable_snapshots: bool) -> Generator {
+        self.writable_snapshots = writable_snapshots;
+        self
+    }
+
+    /// Users are limited in what they may take.
+    #[must_use]
+    pub fn limits(mut self, limits: bool) -> Generator {
+        self.limits = limits;
         self
     }
 
@@ -198,7 +233,15 @@ impl Generator {
             group += 1;
         }
         let tree = model.now();
-        if self.snapshots && self.chance(8) {
+        if self.limits && self.chance(LIMIT_OPS_PERCENT) {
+            return self.limit_op(tree);
+        }
+        if self.writable_snapshots {
+            if self.chance(VERSION_OPS_PERCENT) {
+                return self.version_op(tree);
+            }
+            self.go_within(tree);
+        } else if self.snapshots && self.chance(8) {
             return self.snapshot_op(tree);
         }
         match group {
@@ -215,7 +258,11 @@ impl Generator {
         match self.rng.random_range(0..10) {
             0..4 if names.len() < SNAPSHOTS_MAX => {
                 let name = format!("s{}", self.next_fill());
-                Op::Snapshot { name }
+                Op::Snapshot {
+                    name,
+                    of: None,
+                    is_writable: false,
+                }
             }
             4..6 if !names.is_empty() => {
                 let name = names.choose(&mut self.rng).map(|name| (*name).clone());
@@ -224,6 +271,73 @@ impl Generator {
             }
             _ => Op::Step(Step::Settle),
         }
+    }
+
+    /// A change of the snapshots of a volume in which they can be written to.
+    fn version_op(&mut self, tree: &Tree) -> Op {
+        let new = format!("s{}", self.next_fill());
+        let there: Vec<String> = tree.snapshots().keys().cloned().collect();
+        let has_room = there.len() < SNAPSHOTS_MAX;
+        let roll = self.rng.random_range(0..20);
+        let Some(one) = there.choose(&mut self.rng).cloned() else {
+            return match roll {
+                0..12 => Op::Snapshot {
+                    name: new,
+                    of: None,
+                    is_writable: self.chance(60),
+                },
+                _ => Op::Step(Step::Settle),
+            };
+        };
+        match roll {
+            0..6 if has_room => Op::Snapshot {
+                name: new,
+                of: Some(one).filter(|_| self.chance(40)),
+                is_writable: self.chance(60),
+            },
+            6..9 => Op::DeleteSnapshot { name: one },
+            9..11 => Op::RenameSnapshot {
+                from: one,
+                to: match self.chance(80) {
+                    true => new,
+                    false => there.choose(&mut self.rng).cloned().unwrap_or(new),
+                },
+            },
+            11..13 => Op::RollBack {
+                to: one,
+                keep: Some(new).filter(|_| has_room && self.chance(50)),
+            },
+            _ => Op::Step(Step::Settle),
+        }
+    }
+
+    /// Limits a user, mostly to little more than what they have.
+    fn limit_op(&mut self, tree: &Tree) -> Op {
+        let uid = self.rng.random_range(0..LIMITED_USERS);
+        let more = self.rng.random_range(0..MORE_BLOCKS_MAX) * BLOCK;
+        let limits = Limits {
+            bytes: match self.rng.random_range(0..5) {
+                0..2 => 0,
+                2 => more + self.rng.random_range(1..BLOCK),
+                _ => tree.blocks_of(uid) * BLOCK + more,
+            },
+            inodes: match self.rng.random_range(0..3) {
+                0 => 0,
+                _ => tree.inodes_of(uid) + self.rng.random_range(0..6),
+            },
+        };
+        Op::Limit { uid, limits }
+    }
+
+    /// Chooses where the next operation is: in the main subvolume, or in a writable snapshot.
+    fn go_within(&mut self, tree: &Tree) {
+        let writable = tree.snapshots().iter();
+        let writable = writable.filter(|(_, one)| matches!(one, Snapshot::Writable(_)));
+        let writable: Vec<&String> = writable.map(|(name, _)| name).collect();
+        self.within = match writable.choose(&mut self.rng) {
+            Some(name) if self.chance(WITHIN_PERCENT) => format!("{name}:"),
+            _ => String::new(),
+        };
     }
 
     fn chance(&mut self, percent: u32) -> bool {
@@ -237,17 +351,19 @@ impl Generator {
 
     /// A path below some directory, whether there is something or not.
     fn any_path(&mut self, tree: &Tree) -> String {
-        let mut directories = paths_of(tree, |body| matches!(body, Body::Directory { .. }));
+        let mut directories = self.paths_of(tree, |body| matches!(body, Body::Directory { .. }));
         directories.retain(|path| path.matches('/').count() <= 2);
         let directory = directories.choose(&mut self.rng).cloned();
-        let directory = directory.filter(|path| path != "/").unwrap_or_default();
+        let directory = directory.unwrap_or_default();
+        // The root directory alone ends so.
+        let directory = directory.trim_end_matches('/');
         let name = NAMES.choose(&mut self.rng).copied().unwrap_or("a");
         format!("{directory}/{name}")
     }
 
     fn existing(&mut self, tree: &Tree, wanted: fn(&Body) -> bool) -> String {
-        let mut paths = paths_of(tree, wanted);
-        paths.retain(|path| path != "/");
+        let mut paths = self.paths_of(tree, wanted);
+        paths.retain(|path| !path.ends_with('/'));
         match paths.choose(&mut self.rng) {
             Some(path) if !self.rng.random_ratio(1, 30) => path.clone(),
             _ => self.any_path(tree),
@@ -255,7 +371,7 @@ impl Generator {
     }
 
     fn file(&mut self, tree: &Tree) -> Option<String> {
-        paths_of(tree, |body| matches!(body, Body::File(_)))
+        self.paths_of(tree, |body| matches!(body, Body::File(_)))
             .choose(&mut self.rng)
             .cloned()
     }
@@ -317,7 +433,7 @@ impl Generator {
         let mut path = self.existing(tree, plain);
         let found = tree.lookup(&path).ok().and_then(|id| tree.node(id));
         if found.is_some_and(|node| !plain(&node.body)) {
-            path = "/".to_owned();
+            path = format!("{}/", self.within);
         }
         let name = format!("user.{}", self.rng.random_range(0..self.xattr_names));
         let lengths: &[u32] = match self.mix {
@@ -372,7 +488,7 @@ impl Generator {
         }
         let slot = self.rng.random_range(0..SLOTS);
         match self.rng.random_range(0..100) {
-            0..8 => match model.open_in(slot) {
+            0..8 if self.within.is_empty() => match model.open_in(slot) {
                 Some(_) if self.chance(50) => Op::Close { slot },
                 Some(_) => Op::WriteOpen {
                     slot,
@@ -476,6 +592,7 @@ impl Generator {
 
     fn copy(&mut self, tree: &Tree, to: String, size: u64) -> Op {
         let from = self.file(tree).unwrap_or_else(|| to.clone());
+        let from = self.other_file(tree).unwrap_or(from);
         let from_size = size_of(tree, &from);
         let length = u64::from(self.length());
         let from_offset = self.rng.random_range(0..=from_size);
@@ -510,6 +627,21 @@ impl Generator {
             to_offset,
             length,
         }
+    }
+
+    /// Some copies are from a file of another subvolume, which may be a read-only snapshot.
+    fn other_file(&mut self, tree: &Tree) -> Option<String> {
+        if !self.writable_snapshots || !self.chance(FROM_OTHER_PERCENT) {
+            return None;
+        }
+        let name = tree.snapshots().keys().choose(&mut self.rng)?;
+        let (inside, root) = tree.snapshot(name)?;
+        let paths = inside.walk_below(root, &format!("{name}:"));
+        let files = paths.into_iter().filter(|(_, id)| {
+            let node = inside.node(*id);
+            node.is_some_and(|node| node.content().is_some())
+        });
+        files.map(|(path, _)| path).choose(&mut self.rng)
     }
 
     /// Where to write in a file of `size` bytes: often at its end, at block boundaries, in places
@@ -548,7 +680,8 @@ impl Generator {
                 None => Op::Sync,
             },
             6..8 => Op::FsyncDir {
-                path: paths_of(tree, |body| matches!(body, Body::Directory { .. }))
+                path: self
+                    .paths_of(tree, |body| matches!(body, Body::Directory { .. }))
                     .choose(&mut self.rng)
                     .cloned()
                     .unwrap_or_else(|| "/".to_owned()),
@@ -556,6 +689,16 @@ impl Generator {
             8 => Op::Sync,
             _ => Op::Step(Step::Commit),
         }
+    }
+
+    /// Paths of what is wanted where the operation is.
+    fn paths_of(&self, tree: &Tree, wanted: impl Fn(&Body) -> bool) -> Vec<String> {
+        let root = tree.lookup(&self.within).unwrap_or(ROOT);
+        tree.walk_below(root, &self.within)
+            .into_iter()
+            .filter(|(_, id)| tree.node(*id).is_some_and(|node| wanted(&node.body)))
+            .map(|(path, _)| path)
+            .collect()
     }
 
     fn background_op(&mut self) -> Op {
@@ -569,16 +712,8 @@ impl Generator {
     }
 }
 
-fn paths_of(tree: &Tree, wanted: impl Fn(&Body) -> bool) -> Vec<String> {
-    tree.walk()
-        .into_iter()
-        .filter(|(_, id)| tree.node(*id).is_some_and(|node| wanted(&node.body)))
-        .map(|(path, _)| path)
-        .collect()
-}
-
 fn size_of(tree: &Tree, path: &str) -> u64 {
-    let node = tree.lookup(path).ok().and_then(|id| tree.node(id));
+    let node = tree.find(path).ok();
     node.and_then(|node| node.content()).map_or(0, |c| c.size())
 }
 
@@ -586,9 +721,15 @@ fn same_file(tree: &Tree, one: &str, other: &str) -> bool {
     tree.lookup(one).unwrap_or(ROOT) == tree.lookup(other).unwrap_or(ROOT)
 }
 
-/// Bytes of all files together, each counted once and none for more than it can hold blocks of.
+/// Bytes of all files together, each counted once and none for more than it can hold blocks of; those of writable snapshots count as if
+/// these had nothing in common.
 fn bytes_in(tree: &Tree) -> u64 {
     let mut files: Vec<_> = tree.walk().into_values().collect();
+    for snapshot in tree.snapshots().values() {
+        if let Snapshot::Writable(root) = snapshot {
+            files.extend(tree.walk_below(*root, "").into_values());
+        }
+    }
     files.sort_unstable();
     files.dedup();
     files

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::model::Limits;
+
 /// What a rename does about an existing target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rename {
@@ -56,7 +58,8 @@ pub enum Step {
     Settle,
 }
 
-/// An operation on the filesystem. Paths start with `/`; no symbolic link in them is followed.
+/// An operation on the filesystem. Paths start with `/`, or with the name of a writable snapshot and `:/`; what is copied from may be in
+/// any snapshot. No symbolic link in them is followed.
 #[allow(missing_docs, reason = "fields are the arguments of the system call")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -141,10 +144,20 @@ pub enum Op {
     FsyncDir { path: String },
     /// `sync` of everything.
     Sync,
-    /// Takes a snapshot.
-    Snapshot { name: String },
+    /// Takes a snapshot of the main subvolume, or of another snapshot.
+    Snapshot {
+        name: String,
+        of: Option<String>,
+        is_writable: bool,
+    },
     /// Deletes a snapshot.
     DeleteSnapshot { name: String },
+    /// Gives a snapshot another name.
+    RenameSnapshot { from: String, to: String },
+    /// A clean unmount, a roll-back to a snapshot, in which what was changed since becomes another one if that gets a name, and a mount.
+    RollBack { to: String, keep: Option<String> },
+    /// Limits what a user may take.
+    Limit { uid: u32, limits: Limits },
     /// Background work.
     Step(Step),
     /// A clean unmount and a mount.
@@ -208,6 +221,9 @@ impl Op {
             },
             Op::Snapshot { .. } => "snapshot",
             Op::DeleteSnapshot { .. } => "delete snapshot",
+            Op::RenameSnapshot { .. } => "rename snapshot",
+            Op::RollBack { .. } => "roll back",
+            Op::Limit { .. } => "limit",
             Op::Remount => "remount",
             Op::Read { .. } => "read",
         }
@@ -226,6 +242,8 @@ impl Op {
                 | Op::Fsync { .. }
                 | Op::FsyncDir { .. }
                 | Op::DeleteSnapshot { .. }
+                | Op::RenameSnapshot { .. }
+                | Op::Limit { .. }
                 | Op::Sync
         )
     }

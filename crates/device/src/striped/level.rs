@@ -6,6 +6,7 @@ use super::layout::{Part, Set};
 use super::read::add;
 use super::state::{is_cut, rows};
 use super::{of_member, write};
+use crate::faults::{Fault, fault};
 use crate::{
     BLOCK_SIZE, Buffer, BufferMut, Command, Completion, DeviceError, Result, ZoneInfo, ZoneState,
     ZonedDevice,
@@ -138,7 +139,7 @@ fn complete<D: ZonedDevice>(
             .filter(|(_, written)| **written <= row);
         for (column, written) in lacks {
             let at = (row - (*written).max(first)) as usize * BLOCK_SIZE;
-            if (column == last || row == 0)
+            if (column == last && !fault(Fault::ParityNotMadeGood) || row == 0)
                 && let Some(block) = missing
                     .get_mut(column)
                     .and_then(|column| column.get_mut(at..at + BLOCK_SIZE))

@@ -3,6 +3,7 @@
 use super::layout::Set;
 use super::of_member;
 use super::read::add;
+use crate::faults::{Fault, fault};
 use crate::{
     BLOCK_SIZE, Buffer, BufferMut, Command, Completion, DeviceError, Pending, Result, ZonedDevice,
 };
@@ -59,7 +60,8 @@ fn columns(set: Set, block: u32, data: &[Buffer]) -> Vec<Vec<Buffer>> {
     }
     let rows = columns.first().map_or(0, Vec::len);
     let mut parity = BufferMut::zeroed(rows);
-    for column in &columns {
+    let summed = columns.len() - usize::from(fault(Fault::ParityLeavesOut));
+    for column in columns.iter().take(summed) {
         for (sum, block) in parity.chunks_exact_mut(BLOCK_SIZE).zip(column) {
             add(sum, block);
         }
@@ -79,7 +81,10 @@ fn columns(set: Set, block: u32, data: &[Buffer]) -> Vec<Vec<Buffer>> {
 /// One command of a set, which is over when it is in all its zones.
 pub(super) fn all(set: Set, pending: Vec<Pending>) -> Pending {
     Pending::deferred(move || {
-        let done: Vec<Result<Completion>> = pending.into_iter().map(Pending::wait).collect();
+        let left_out = usize::from(fault(Fault::SetNotWaitedFor));
+        let waited_for = pending.len().saturating_sub(left_out);
+        let pending = pending.into_iter().take(waited_for);
+        let done: Vec<Result<Completion>> = pending.map(Pending::wait).collect();
         for done in done {
             done.map_err(|error| of_member(error, set))?;
         }

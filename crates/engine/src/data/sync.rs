@@ -7,7 +7,7 @@ use persimmon_format::{Ino, SubvolumeId};
 use super::FileData;
 use super::write_back::{Mode, collect};
 use crate::error::{Error, Result};
-use crate::faults::{Fault, fault};
+use crate::faults::{Fault, fault, unless};
 use crate::options::FsyncOrder;
 
 /// Most blocks whose record is sent along with them while other files are synced as well (128 KiB). A sync waits for the data of all
@@ -29,7 +29,7 @@ impl FileData {
         take: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
         self.snapshot_fence.take(|| {
-            self.commit_all(subvolume)?;
+            unless(Fault::SnapshotWithoutStaged, || self.commit_all(subvolume))?;
             take()
         })
     }

@@ -11,7 +11,7 @@ use super::extents::{
 use super::versions::At;
 use super::{Meta, deltas, references, tree};
 use crate::error::{Error, Result};
-use crate::faults::{Fault, unless};
+use crate::faults::{Fault, fault, unless};
 use crate::invariant::invariant;
 use crate::zones::Zones;
 
@@ -138,7 +138,8 @@ impl Renamed {
     /// The same of one that comes. What it shares is counted by who shares it.
     fn add(&mut self, ino: Ino, extent: &Extent, beside: u64) {
         let is_first = beside == 0 && !matches!(extent, Extent::Shared { .. });
-        self.more.extend(named_by(ino, extent).filter(|_| is_first));
+        let counts = is_first && !fault(Fault::DictionaryNotCounted);
+        self.more.extend(named_by(ino, extent).filter(|_| counts));
     }
 
     fn count(mut self, meta: &mut Meta, zones: &Zones) -> Result<()> {
@@ -337,7 +338,7 @@ fn take_out(
             count_out(meta, zones, cut_from, &gone, beside);
             renamed.drop(ino, &gone, beside);
         }
-        if is_there && group.hides(&at.scope) {
+        if is_there && group.hides(&at.scope) && !fault(Fault::HoleForgotten) {
             let hole = Extent::Hole {
                 blocks: (cut_to - cut_from) as u32,
             };

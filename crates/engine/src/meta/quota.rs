@@ -219,7 +219,8 @@ pub(crate) fn judge(
     if more == 0 {
         return Verdict::Fits;
     }
-    if limit.hard != 0 && then > limit.hard {
+    let most = limit.hard.saturating_sub(fault(Fault::LimitTooLow).into());
+    if limit.hard != 0 && then > most && !fault(Fault::LimitIgnored) {
         return Verdict::Exceeds;
     }
     if limit.soft == 0 || then <= limit.soft {

@@ -7,6 +7,7 @@ use persimmon_format::{Key, KeyKind};
 
 use super::{Meta, tree};
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault, unless};
 
 /// Blocks of the store from `from` on, before `to`, that several files have.
 struct Counted {
@@ -68,12 +69,16 @@ pub(crate) fn ensure(meta: &Meta, from: u64, to: u64) -> Result<()> {
 
 /// One more file has these blocks.
 pub(crate) fn add(meta: &mut Meta, from: u64, to: u64) -> Result<()> {
-    change(meta, from, to, |count| count.saturating_add(1)).map(|_| ())
+    unless(Fault::ReferenceNotAdded, || {
+        change(meta, from, to, |count| count.saturating_add(1)).map(|_| ())
+    })
 }
 
 /// One file less has these blocks. Returns those that none has any more.
 pub(crate) fn drop(meta: &mut Meta, from: u64, to: u64) -> Result<Vec<(u64, u64)>> {
-    change(meta, from, to, |count| count - 1)
+    change(meta, from, to, |count| {
+        count - u32::from(!fault(Fault::ReferenceNotDropped))
+    })
 }
 
 /// Changes the counts of blocks, all of which some file has. Returns those that none has then.

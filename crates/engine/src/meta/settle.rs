@@ -6,6 +6,7 @@ use persimmon_format::{Ino, Key, KeyKind, VersionId};
 use super::versions::At;
 use super::{Meta, mapping, tree};
 use crate::error::Result;
+use crate::faults::{Fault, instead};
 use crate::zones::Zones;
 
 /// Places that a record settles.
@@ -127,7 +128,10 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, settle: &Settle) -> Result<i
         owned.retain(|key| at.scope.owns(key.version));
         let all_go = at.scope.is_discarded || is_gone && place.kind != KeyKind::INODE;
         if !all_go {
-            let Some(newest) = owned.pop() else { continue };
+            let Some(last) = owned.len().checked_sub(1) else {
+                continue;
+            };
+            let newest = owned.remove(instead(Fault::OlderSettled, 0, last));
             let value = tree::get(&meta.cache, meta.root, &newest)?;
             let is_whiteout = value.is_some_and(|value| newest.is_whiteout(value));
             if is_whiteout && !meta.is_shown_below(&at, &place)? {

@@ -13,6 +13,7 @@ use persimmon_format::{Ino, Key, KeyKind, SubvolumeId, VersionId};
 
 use super::{Meta, tree};
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
 
 /// Numbers of versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -566,7 +567,7 @@ impl Edit {
         let merged = Version {
             parent: gone.parent,
             is_discarded: false,
-            is_unsettled: true,
+            is_unsettled: !fault(Fault::AbsorbedNotSettled),
             first_ino: gone.first_ino,
             absorbed,
         };
@@ -694,7 +695,7 @@ impl Meta {
         let place = at.key(key);
         let gone = self.take_owned(&at, &place)?;
         let hides = key.kind == KeyKind::INODE || self.is_there(&at)?;
-        if hides && self.is_shown_below(&at, &place)? {
+        if hides && self.is_shown_below(&at, &place)? && !fault(Fault::WhiteoutForgotten) {
             let whiteout = &persimmon_format::version::WHITEOUT;
             self.insert_stored(&place.at(at.scope.number), whiteout);
         }

@@ -21,7 +21,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     // No damage that matters, and many changes.
     (0..16u8)
         .map(|n| {
-            let mut seed = vec![n & 1, 0, 7, n, 0, 0, 0, 0, n, 11];
+            let mut seed = vec![n & 3, 0, 7, n, 0, 0, 0, 0, n, 11];
             seed.extend((0..120u8).map(|i| i.wrapping_mul(n.wrapping_mul(2) | 1)));
             seed
         })

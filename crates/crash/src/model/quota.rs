@@ -1,0 +1,382 @@
+//! Limits of quota: what may be refused because an owner takes too much, and what has to be.
+//!
+//! How many inodes somebody has is known exactly. What their files take lies between two bounds: a block that was written, or preallocated, and
+//! not truncated since takes a block at most, or some more where blocks are compressed; one whose content does not compress takes a block.
+
+use std::collections::BTreeSet;
+
+use super::content::FileContent;
+use super::tree::{Node, NodeId, Tree};
+use super::{Model, ROOT};
+use crate::workload::{Allocate, Op};
+
+const BLOCK: u64 = persimmon_device::BLOCK_SIZE as u64;
+/// Blocks that a block may take where content is compressed: it may lie in a frame of which all else was overwritten, and have a delta.
+const COMPRESSED_BLOCKS_MAX: u64 = 3;
+/// Distances at which content that compresses repeats itself ([`crate::workload::bytes_of`]), and how many of a block's bytes may do so by
+/// chance.
+const PERIODS: [usize; 2] = [8, 1024];
+const REPEATED_BYTES_MAX: usize = 200;
+
+/// What a user may take; 0 is as much as there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes.
+    pub bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+}
+
+/// What an operation takes more of what somebody may be limited in.
+#[derive(Default)]
+struct Demand {
+    uid: u32,
+    inodes: u64,
+    /// Blocks, at least and at most.
+    blocks: (u64, u64),
+    /// Nothing is known of the file that it is for.
+    is_unknown: bool,
+}
+
+impl Model {
+    /// Whether a limit may be the reason to refuse an operation, or to do a part of it only. `is_whole`: blocks take a block each.
+    #[must_use]
+    pub fn may_exceed(&self, op: &Op, is_whole: bool) -> bool {
+        let Some(demand) = self.demand(op) else {
+            return false;
+        };
+        let tree = self.now();
+        let limits = tree.limits_of(demand.uid);
+        if limits.inodes > 0 && demand.inodes > 0 {
+            let inodes = files_of(tree, demand.uid).count() as u64;
+            if inodes + demand.inodes > limits.inodes {
+                return true;
+            }
+        }
+        if limits.bytes == 0 || demand.blocks.1 == 0 && !demand.is_unknown {
+            return false;
+        }
+        let mut blocks = demand.blocks.1;
+        for node in files_of(tree, demand.uid) {
+            match node.content() {
+                Some(content) if content.is_all_known() => blocks += content.touched().len() as u64,
+                Some(_) => return true,
+                None => {}
+            }
+        }
+        let most = match is_whole {
+            true => blocks,
+            false => blocks * COMPRESSED_BLOCKS_MAX,
+        };
+        demand.is_unknown || most * BLOCK > limits.bytes
+    }
+
+    /// Whether an operation, if it is possible at all, cannot be done as a whole because of a limit.
+    #[must_use]
+    pub fn must_exceed(&self, op: &Op, is_whole: bool) -> bool {
+        let Some(demand) = self.demand(op) else {
+            return false;
+        };
+        let tree = self.now();
+        let limits = tree.limits_of(demand.uid);
+        if limits.inodes > 0 && demand.inodes > 0 {
+            let inodes = files_of(tree, demand.uid).count() as u64;
+            if inodes + demand.inodes > limits.inodes {
+                return true;
+            }
+        }
+        if limits.bytes == 0 || demand.blocks.0 == 0 || demand.is_unknown || !is_whole {
+            return false;
+        }
+        let contents = files_of(tree, demand.uid).filter_map(Node::content);
+        let blocks: u64 = contents.map(incompressible_blocks).sum();
+        (blocks + demand.blocks.0) * BLOCK > limits.bytes
+    }
+
+    /// What an operation asks for; nothing if no limit counts for it.
+    fn demand(&self, op: &Op) -> Option<Demand> {
+        let of_file = |id: NodeId, offset: u64, length: u64| {
+            let node = self.now().node(id)?;
+            let content = node.content()?;
+            if id.root() != ROOT || length == 0 {
+                return None;
+            }
+            let range = offset / BLOCK..(offset + length).div_ceil(BLOCK);
+            let all = range.end - range.start;
+            let there = content.touched().range(range).count() as u64;
+            Some(Demand {
+                uid: node.uid,
+                inodes: 0,
+                blocks: (all - there, all),
+                is_unknown: !content.is_all_known(),
+            })
+        };
+        let named = |path: &str| self.now().lookup(path).ok();
+        match op {
+            Op::Create { path, .. }
+            | Op::Mkdir { path, .. }
+            | Op::Fifo { path, .. }
+            | Op::Symlink { path, .. } => {
+                let (parent, _) = self.now().parent_of(path).ok()?;
+                (parent.root() == ROOT).then_some(Demand {
+                    inodes: 1,
+                    ..Demand::default()
+                })
+            }
+            Op::Chown { path, uid } => {
+                let id = named(path)?;
+                let node = self.now().node(id)?;
+                if id.root() != ROOT || node.uid == *uid {
+                    return None;
+                }
+                let content = node.content();
+                Some(Demand {
+                    uid: *uid,
+                    inodes: 1,
+                    blocks: (0, content.map_or(0, |c| c.touched().len() as u64)),
+                    is_unknown: content.is_some_and(|c| !c.is_all_known()),
+                })
+            }
+            Op::Write {
+                path,
+                offset,
+                length,
+                ..
+            } => of_file(named(path)?, *offset, u64::from(*length)),
+            Op::WriteOpen {
+                slot,
+                offset,
+                length,
+                ..
+            } => of_file(self.open_in(*slot)?, *offset, u64::from(*length)),
+            Op::Copy {
+                from,
+                to,
+                from_offset,
+                to_offset,
+                length,
+            } => {
+                let source = self.now().find(from).ok()?.content()?;
+                let length = (*length).min(source.size().saturating_sub(*from_offset));
+                // Holes of the source take nothing.
+                let demand = of_file(named(to)?, *to_offset, length)?;
+                Some(Demand {
+                    blocks: (0, demand.blocks.1),
+                    ..demand
+                })
+            }
+            Op::Allocate {
+                path,
+                offset,
+                length,
+                what: Allocate::Reserve | Allocate::ReserveKeepSize | Allocate::Zero,
+            } => of_file(named(path)?, *offset, *length),
+            _ => None,
+        }
+    }
+}
+
+/// What counts for a user: all that the main subvolume has of theirs, with a name or only open.
+fn files_of(tree: &Tree, uid: u32) -> impl Iterator<Item = &Node> {
+    tree.main_nodes().filter(move |node| node.uid == uid)
+}
+
+/// Blocks that are stored as they are.
+fn incompressible_blocks(content: &FileContent) -> u64 {
+    let blocks = content.blocks_now();
+    blocks.filter(|(_, bytes)| is_incompressible(bytes)).count() as u64
+}
+
+fn is_incompressible(block: &[u8]) -> bool {
+    let repeats = |period: usize| {
+        let later = block.iter().skip(period);
+        block.iter().zip(later).filter(|(a, b)| a == b).count()
+    };
+    block.len() as u64 == BLOCK
+        && PERIODS
+            .into_iter()
+            .all(|p| repeats(p) <= REPEATED_BYTES_MAX)
+}
+
+/// Blocks of a file that something may be allocated for.
+#[derive(Clone, Default)]
+pub(crate) struct Touched {
+    blocks: BTreeSet<u64>,
+    /// The file was found so: what else is allocated is not known.
+    is_unknown: bool,
+}
+
+impl Touched {
+    pub(super) fn unknown() -> Touched {
+        Touched {
+            is_unknown: true,
+            ..Touched::default()
+        }
+    }
+
+    /// Whether nothing is allocated for others.
+    pub(super) fn is_all(&self) -> bool {
+        !self.is_unknown
+    }
+
+    pub(super) fn add(&mut self, offset: u64, length: u64) {
+        if length > 0 {
+            let end = offset.saturating_add(length).div_ceil(BLOCK);
+            self.blocks.extend(offset / BLOCK..end);
+        }
+    }
+
+    pub(super) fn truncate(&mut self, size: u64) {
+        self.blocks.split_off(&size.div_ceil(BLOCK));
+    }
+
+    pub(super) fn shift(&mut self, (at, by): (u64, u64), collapses: bool) {
+        let behind = self.blocks.split_off(&at).into_iter();
+        match collapses {
+            true => {
+                let behind = behind.filter(|block| *block >= at + by);
+                self.blocks.extend(behind.map(|block| block - by));
+            }
+            false => self.blocks.extend(behind.map(|block| block + by)),
+        }
+    }
+
+    pub(super) fn blocks(&self) -> &BTreeSet<u64> {
+        &self.blocks
+    }
+}
+
+impl Tree {
+    /// What a user may take.
+    #[must_use]
+    pub fn limits_of(&self, uid: u32) -> Limits {
+        self.limits().get(&uid).copied().unwrap_or_default()
+    }
+
+    /// Blocks that a user's files take at most, without what compression costs.
+    pub(crate) fn blocks_of(&self, uid: u32) -> u64 {
+        let contents = files_of(self, uid).filter_map(Node::content);
+        contents.map(|content| content.touched().len() as u64).sum()
+    }
+
+    /// Inodes that a user has.
+    pub(crate) fn inodes_of(&self, uid: u32) -> u64 {
+        files_of(self, uid).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Durability, bytes_of};
+
+    /// Bytes of this fill do not compress, those of a multiple of four do.
+    const NOISE: u64 = 7;
+
+    fn create(path: &str) -> Op {
+        Op::Create {
+            path: path.into(),
+            mode: 0o644,
+        }
+    }
+
+    fn write(path: &str, block: u64, blocks: u64, fill: u64) -> Op {
+        Op::Write {
+            path: path.into(),
+            offset: block * BLOCK,
+            length: (blocks * BLOCK) as u32,
+            fill,
+            durability: Durability::Buffered,
+        }
+    }
+
+    fn limit(uid: u32, blocks: u64, inodes: u64) -> Op {
+        Op::Limit {
+            uid,
+            limits: Limits {
+                bytes: blocks * BLOCK,
+                inodes,
+            },
+        }
+    }
+
+    fn model(ops: &[Op]) -> Model {
+        let mut model = Model::new(Tree::new(0o755, 0));
+        for op in ops {
+            model.apply(op, 0).unwrap();
+        }
+        model
+    }
+
+    /// Whether it may, and has to, be refused.
+    fn exceeds(model: &Model, op: &Op) -> (bool, bool) {
+        (model.may_exceed(op, true), model.must_exceed(op, true))
+    }
+
+    #[test]
+    fn inodes_are_counted_exactly() {
+        let mut model = model(&[create("/a"), limit(0, 0, 3)]);
+        assert_eq!(exceeds(&model, &create("/b")), (false, false));
+        model.apply(&create("/b"), 0).unwrap();
+        assert_eq!(exceeds(&model, &create("/c")), (true, true));
+        // One that is open counts without a name.
+        let open = Op::Open {
+            slot: 0,
+            path: "/b".into(),
+            truncate: false,
+        };
+        model.apply(&open, 0).unwrap();
+        model.apply(&Op::Unlink { path: "/b".into() }, 0).unwrap();
+        assert_eq!(exceeds(&model, &create("/c")), (true, true));
+        model.apply(&Op::Close { slot: 0 }, 0).unwrap();
+        assert_eq!(exceeds(&model, &create("/c")), (false, false));
+        let chown = |uid| Op::Chown {
+            path: "/a".into(),
+            uid,
+        };
+        model.apply(&limit(1, 0, 1), 0).unwrap();
+        assert_eq!(exceeds(&model, &chown(1)), (false, false));
+        model.apply(&chown(1), 0).unwrap();
+        assert_eq!(exceeds(&model, &chown(1)), (false, false));
+        assert_eq!(exceeds(&model, &chown(2)), (false, false));
+    }
+
+    #[test]
+    fn blocks_lie_between_two_bounds() {
+        let mut model = model(&[create("/a"), write("/a", 0, 4, NOISE), limit(0, 8, 0)]);
+        assert_eq!(exceeds(&model, &write("/a", 4, 4, NOISE)), (false, false));
+        assert_eq!(exceeds(&model, &write("/a", 4, 5, NOISE)), (true, true));
+        // What is overwritten may be free before, or not.
+        assert_eq!(exceeds(&model, &write("/a", 0, 4, NOISE)), (false, false));
+        assert_eq!(exceeds(&model, &write("/a", 0, 8, NOISE)), (true, false));
+        let compressible = write("/b", 0, 4, 4);
+        model.apply(&create("/b"), 0).unwrap();
+        model.apply(&compressible, 0).unwrap();
+        assert_eq!(exceeds(&model, &write("/a", 4, 4, NOISE)), (true, false));
+        // Who is not limited takes what they want.
+        model.apply(&limit(0, 0, 0), 0).unwrap();
+        assert_eq!(exceeds(&model, &write("/a", 4, 900, NOISE)), (false, false));
+        assert!(model.now().limits().is_empty());
+    }
+
+    #[test]
+    fn snapshots_are_nobodys() {
+        let taken = Op::Snapshot {
+            name: "s".into(),
+            of: None,
+            is_writable: true,
+        };
+        let model = model(&[create("/a"), limit(0, 1, 1), taken]);
+        assert_eq!(exceeds(&model, &create("s:/b")), (false, false));
+        assert_eq!(exceeds(&model, &write("s:/a", 0, 9, NOISE)), (false, false));
+        assert_eq!(exceeds(&model, &create("/b")), (true, true));
+    }
+
+    #[test]
+    fn content_that_compresses_is_told_from_noise() {
+        let block = |fill| bytes_of(fill, BLOCK as usize);
+        for fill in 1..2000 {
+            assert_eq!(is_incompressible(&block(fill)), fill & 2 != 0, "{fill}");
+        }
+    }
+}
