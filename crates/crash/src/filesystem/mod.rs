@@ -97,7 +97,7 @@ impl System for Filesystem {
             message,
         })?;
         let rolled_back = roll_back(below, options(device.config()), to, keep, now);
-        rolled_back.map_err(|error| Refusal::from(&persimmon_vfs::Error::from(error)))
+        rolled_back.map_err(|error| Refusal::from(&error))
     }
 
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
@@ -210,21 +210,22 @@ fn roll_back(
     to: &str,
     keep: Option<&str>,
     now: u64,
-) -> persimmon_engine::Result<()> {
+) -> persimmon_vfs::Result<()> {
     let (volume, _) = Volume::open(device, options)?;
     let id = snapshot_named(&volume, to)?;
     let keep = keep.map(str::as_bytes);
     volume.snapshots().roll_back(id, keep, timestamp(now))?;
     volume.sync()?;
-    volume.close()
+    Ok(volume.close()?)
 }
 
 /// The number of a snapshot.
-fn snapshot_named(volume: &Volume, name: &str) -> persimmon_engine::Result<SubvolumeId> {
+fn snapshot_named(volume: &Volume, name: &str) -> persimmon_vfs::Result<SubvolumeId> {
     let mut snapshots = volume.snapshots().list().into_iter();
     let found = snapshots.find(|snapshot| snapshot.name == name.as_bytes());
-    let found = found.ok_or(persimmon_engine::Error::NoSuchSnapshot)?;
-    Ok(found.id)
+    found
+        .map(|found| found.id)
+        .ok_or(persimmon_vfs::Error::NotFound)
 }
 
 /// Looks through a volume that is not mounted. What is found besides `excused` is the error.

@@ -204,7 +204,7 @@ impl Mounted {
             None => (self.root, path),
             Some((name, path)) => {
                 let id = snapshot_named(self.vfs.volume(), name);
-                (ROOT.of(id.map_err(|_| Error::NotFound)?), path)
+                (ROOT.of(id?), path)
             }
         };
         for name in path.split('/').filter(|name| !name.is_empty()) {

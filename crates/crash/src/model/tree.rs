@@ -265,7 +265,10 @@ impl Tree {
         }
         self.nodes.retain(|id, _| id.root() != ROOT);
         self.next = self.next.max(target.next);
-        self.nodes.extend(target.nodes);
+        // What was only open when the snapshot was taken is open no more.
+        let stays = |node: &Node| node.links > 0 || node.content().is_none();
+        let nodes = target.nodes.into_iter();
+        self.nodes.extend(nodes.filter(|(_, node)| stays(node)));
     }
 
     /// A node, named or only held open.
