@@ -330,6 +330,14 @@ pub fn ask_bytes(dir: &Path, command: &Command) -> Result<Vec<u8>> {
             "{} is not on a mounted Persimmon volume, or on one whose daemon is too old for this command",
             dir.display()
         ),
+        error @ ControlError::NotPermitted => {
+            anyhow::Error::new(NotPermitted(format!("{}: {error}", dir.display())))
+        }
         error => anyhow!("{}: {error}", dir.display()),
     })
 }
+
+/// A command is for root and the user who runs the daemon, and whoever gave it is neither.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotPermitted(String);

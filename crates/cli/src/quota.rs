@@ -12,7 +12,7 @@ use persimmon_fuse::size::{parse_bytes, show_bytes};
 use serde::Serialize;
 
 use crate::control::quota::{Limits, Own, Question, Row, State, Who};
-use crate::control::{self, Command};
+use crate::control::{self, Command, NotPermitted};
 use crate::exit;
 use crate::fs::Access;
 use crate::live::Target;
@@ -439,8 +439,10 @@ impl Report {
         let place = Place::of(&self.target, Access::Read)?;
         let Own { state, rows } = place.all().or_else(|error| match &place {
             // Who may not see what others take sees his own.
-            Place::Live(dir) => ask(dir, Question::Own).map_err(|_| error),
-            Place::Opened(_) => Err(error),
+            Place::Live(dir) if error.is::<NotPermitted>() => {
+                ask(dir, Question::Own).map_err(|_| error)
+            }
+            _ => Err(error),
         })?;
         let now = SystemClock.now().seconds;
         let (users, groups) = (names(USERS), names(GROUPS));

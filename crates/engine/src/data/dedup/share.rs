@@ -151,7 +151,7 @@ impl FileData {
         tx.find(|meta| {
             // A compressed frame moves as a whole: none of it may be what is replaced.
             let is_apart = from.plain() != to.plain() || !reaches_into(mapped, target.0, target.1);
-            // Nobody is charged more because somebody else writes the same.
+            // Where shared blocks count whole, nobody is charged more because somebody else writes the same.
             let is_charged = sharing::costs_owners(meta, &mapped.extent);
             Ok(is_apart && !is_charged && sharing::may_move(meta, from, mapped)?)
         })
