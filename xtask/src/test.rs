@@ -31,10 +31,12 @@ pub struct Options {
     seed: u64,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Count {
     passed: usize,
     failed: usize,
+    /// Of those that failed, as far as their runner tells.
+    names: Vec<String>,
 }
 
 impl Count {
@@ -42,6 +44,7 @@ impl Count {
         Count {
             passed: usize::from(passed),
             failed: usize::from(!passed),
+            names: Vec::new(),
         }
     }
 }
@@ -115,7 +118,8 @@ pub fn run(options: &Options) -> Result<bool> {
 struct TestRun {
     total: Count,
     lines: Vec<String>,
-    failed_sections: Vec<&'static str>,
+    /// Each with what failed in it.
+    failed_sections: Vec<String>,
 }
 
 /// A name and what it runs.
@@ -149,7 +153,9 @@ impl TestRun {
             count.passed, count.failed
         ));
         if count.failed > 0 {
-            self.failed_sections.push(name);
+            let section = [name.to_owned()].into_iter().chain(count.names);
+            self.failed_sections
+                .push(section.collect::<Vec<_>>().join(" "));
         }
         self.total.passed += count.passed;
         self.total.failed += count.failed;
@@ -158,7 +164,7 @@ impl TestRun {
     fn close(self) -> bool {
         println!("\n{}", self.lines.join("\n"));
         if !self.failed_sections.is_empty() {
-            println!("failing: {}", self.failed_sections.join(", "));
+            println!("failing: {}", self.failed_sections.join("\nfailing: "));
         }
         println!("{} passed, {} failed", self.total.passed, self.total.failed);
         self.total.failed == 0
@@ -206,7 +212,11 @@ fn documentation() -> Result<Count> {
 /// The C library as a program finds it, and its examples.
 fn c_library() -> Result<Count> {
     let (passed, failed) = capi::check(&capi::build(false, rocksdb::BESIDE)?)?;
-    Ok(Count { passed, failed })
+    Ok(Count {
+        passed,
+        failed,
+        ..Count::default()
+    })
 }
 
 /// The plugin, and the short set of its tests.
@@ -220,7 +230,11 @@ fn rocksdb_plugin(no_setup: bool) -> Result<Count> {
         return Ok(Count::default());
     }
     let (passed, failed) = rocksdb::quick()?;
-    Ok(Count { passed, failed })
+    Ok(Count {
+        passed,
+        failed,
+        ..Count::default()
+    })
 }
 
 /// What is mounted, and what runs in a guest.
@@ -258,6 +272,7 @@ fn counted(cargo: &mut Command) -> Result<Count> {
             count.passed += passed;
             count.failed += failed + ignored;
         }
+        count.names.extend(failed_test(line));
     })?;
     if !succeeded && count.failed == 0 {
         count.failed = 1; // A crate that does not compile reports no tests.
@@ -271,7 +286,10 @@ fn mount_tests() -> Result<Count> {
     let mut count = Count::default();
     let succeeded = shell::watch(&mut tests, |line| {
         if let Some((passed, failed)) = parse_count(line) {
-            count = Count { passed, failed };
+            (count.passed, count.failed) = (passed, failed);
+        }
+        if let Some(names) = line.strip_prefix("failed: ") {
+            count.names = names.split(' ').map(str::to_owned).collect();
         }
     })?;
     if !succeeded && count.failed == 0 {
@@ -282,8 +300,12 @@ fn mount_tests() -> Result<Count> {
 
 /// Drives through their real drivers, in a guest.
 fn virtual_machine() -> Result<Count> {
-    let (passed, failed) = vm::checks(&[])?;
-    Ok(Count { passed, failed })
+    let (passed, names) = vm::checks(&[])?;
+    Ok(Count {
+        passed,
+        failed: names.len(),
+        names,
+    })
 }
 
 /// Reads `12 passed, 1 failed`.
@@ -306,9 +328,15 @@ fn parse_result(line: &str) -> Option<(usize, usize, usize)> {
     Some((number("passed")?, number("failed")?, number("ignored")?))
 }
 
+/// Reads `test tests::a_file_is_written ... FAILED`.
+fn failed_test(line: &str) -> Option<String> {
+    let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+    Some(name.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{parse_count, parse_result};
+    use super::{failed_test, parse_count, parse_result};
 
     #[test]
     fn the_result_line_of_cargo_test_is_read() {
@@ -316,5 +344,7 @@ mod tests {
         assert_eq!(parse_result(line), Some((12, 1, 2)));
         assert_eq!(parse_result("running 3 tests"), None);
         assert_eq!(parse_count("120 passed, 3 failed"), Some((120, 3)));
+        assert_eq!(failed_test("test a::b ... FAILED").as_deref(), Some("a::b"));
+        assert_eq!(failed_test("test a::b ... ok"), None);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{Count, parse_result};
+use super::{Count, failed_test, parse_result};
 use crate::shell;
 
 /// Seconds that all parts together may take on two cores, without the build.
@@ -77,7 +77,7 @@ pub fn run(seed: u64) -> Result<bool> {
             scope.spawn(|| {
                 while let Some(mut part) = next(&parts) {
                     let (count, seconds) = part.run();
-                    show(&part.name, Some(count), seconds);
+                    show(&part.name, Some(&count), seconds);
                     lock(&done).push((part.name, count));
                 }
             });
@@ -130,8 +130,8 @@ fn close(done: &[(String, Count)], seconds: f64, processor: f64) -> bool {
     total.failed == 0
 }
 
-fn show(name: &str, count: Option<Count>, seconds: f64) {
-    let count = count.map_or(String::new(), |Count { passed, failed }| {
+fn show(name: &str, count: Option<&Count>, seconds: f64) {
+    let count = count.map_or(String::new(), |Count { passed, failed, .. }| {
         format!("{passed:>5} passed {failed:>3} failed")
     });
     println!("{name:<44} {count:>24} {seconds:>7.1} s");
@@ -303,7 +303,11 @@ fn count(output: &Output) -> Count {
         Some((passed, failed, ignored)) => {
             // A failure that libtest did not count, such as an abort, is one all the same.
             let failed = (failed + ignored).max(usize::from(!output.status.success()));
-            Count { passed, failed }
+            Count {
+                passed,
+                failed,
+                names: text.lines().filter_map(failed_test).collect(),
+            }
         }
         None => Count::one(output.status.success()),
     }

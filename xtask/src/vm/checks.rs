@@ -310,9 +310,9 @@ const ZONEFS_UNMOUNTED: &str =
 /// For one check; the whole set takes a few minutes on an idle machine.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Runs the checks whose names have one of the filters in them, or all; how many passed and failed.
-pub fn run(filters: &[String]) -> Result<(usize, usize)> {
-    let mut count = (0, 0);
+/// Runs the checks whose names have one of the filters in them, or all; how many passed, and which failed.
+pub fn run(filters: &[String]) -> Result<(usize, Vec<String>)> {
+    let (mut passed, mut failed) = (0, Vec::new());
     for kernel in [Kernel::Backport, Kernel::Bookworm] {
         let named = |name: &str| format!("vm::linux-{}::{name}", kernel.name());
         let selected = |name: &str| {
@@ -343,16 +343,16 @@ pub fn run(filters: &[String]) -> Result<(usize, usize)> {
             match checked {
                 Ok(()) => {
                     println!("ok      {} ({seconds:.1} s)", named(name));
-                    count.0 += 1;
+                    passed += 1;
                 }
                 Err(error) => {
                     println!("FAILED  {} ({seconds:.1} s): {error:#}", named(name));
-                    count.1 += 1;
+                    failed.push(named(name));
                 }
             }
         }
     }
-    Ok(count)
+    Ok((passed, failed))
 }
 
 fn check(guest: &mut Guest, command: &str) -> Result<()> {

@@ -87,8 +87,8 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     if let Some(filters) = &options.checks {
         let (passed, failed) = checks(filters)?;
-        println!("{passed} passed, {failed} failed");
-        return Ok(failed == 0);
+        println!("{passed} passed, {} failed", failed.len());
+        return Ok(failed.is_empty());
     }
     let mut machine = Machine {
         kernel: options.kernel,
