@@ -26,6 +26,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("python3", "the C library's example in Python"),
     ("python3-venv", "a virtual environment on the mount"),
     ("qemu-system-x86", "the virtual machine with zoned drives"),
+    ("qemu-utils", "a disk image converted by cloning"),
     ("rsync", "a tree copied with all its attributes"),
     ("sqlite3", "WAL and DELETE journals"),
     ("util-linux", "losetup, flock"),
@@ -49,8 +50,16 @@ const FSX_VERSION: &str = "0.3.2";
 pub fn run() -> Result<()> {
     packages()?;
     rust_components()?;
+    crates()?;
     fsx()?;
     kernel_modules()
+}
+
+/// Downloads what all crates are built with: a test on the mount builds one of them without a network.
+fn crates() -> Result<()> {
+    shell::check(&mut shell::command(&[
+        "cargo", "fetch", "--locked", "--quiet",
+    ]))
 }
 
 /// Where [`run`] leaves fsx, from the workspace root.

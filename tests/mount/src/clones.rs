@@ -23,6 +23,12 @@ pub const SCENARIOS: &[Scenario] = &[
         only_persimmon: true,
     },
     Scenario {
+        name: "clones::qemu_img_shares_what_it_converts",
+        run: qemu_img_shares_what_it_converts,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+    Scenario {
         name: "clones::the_command_clones_trees",
         run: the_command_clones_trees,
         limit_seconds: 120,
@@ -98,6 +104,26 @@ fn cp_shares_blocks_until_they_are_written(bed: &TestBed) -> Result<()> {
     std::fs::remove_dir_all(dir.join("third"))?;
     let left = used_bytes(&dir)?;
     ensure!(left < 10 * MIB, "{left} bytes are left of nothing");
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+/// `-C` has it copy by `copy_file_range`, in pieces.
+fn qemu_img_shares_what_it_converts(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("converted", 512 << 20, &[])?;
+    volume.mount(&[])?;
+    let dir = volume.dir.clone();
+    std::fs::write(dir.join("disk"), noise(12, 100 * MIB as usize))?;
+    OpenOptions::new()
+        .write(true)
+        .open(dir.join("disk"))?
+        .set_len(400 * MIB)?;
+    let before = used_bytes(&dir)?;
+    script(&dir, &[], "qemu-img convert -C -f raw -O raw disk copy")?;
+    let more = used_bytes(&dir)? - before;
+    ensure!(more < 5 * MIB, "the copy of 100 MiB takes {more} bytes");
+    script(&dir, &[], "cmp disk copy")?;
     volume.unmount()?;
     volume.fsck()?;
     volume.destroy()

@@ -25,6 +25,7 @@ pub mod phases;
 pub mod posix;
 pub mod programs;
 pub mod quota;
+pub mod redundancy;
 pub mod remount;
 pub mod scenario;
 pub mod scrub;

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use crate::volume::{Kind, Volume};
 use crate::{
     bad_input, clones, compression, damage, dedup, deltas, durable, endurance, freezing, full,
-    installed, kill, live_tools, many_files, model, output, phases, quota, remount, scrub,
-    snapshots, streams, supervised, two_devices, unmounted, unmounting, workplace,
+    installed, kill, live_tools, many_files, model, output, phases, quota, redundancy, remount,
+    scrub, snapshots, streams, supervised, two_devices, unmounted, unmounting, workplace,
 };
 
 /// A named test with volumes of its own.
@@ -66,6 +66,7 @@ impl TestBed {
 /// Every scenario.
 pub fn all() -> Vec<Scenario> {
     [
+        redundancy::SCENARIOS,
         remount::SCENARIOS,
         compression::SCENARIOS,
         durable::SCENARIOS,
