@@ -76,10 +76,9 @@ impl Live for Answers {
                 "its daemon has no supervisor, so none can go on: mount with -o supervise".into(),
             ),
             (Command::Clone(_), Some(_)) => control::clones::refuse(),
-            (Command::Quota(control::quota::Question::Own), _) => {
-                control::quota::own(&self.vfs, asked).map(Answered::from)
+            (command, _) => {
+                control::carry_out(&self.vfs, &self.commit, &self.senders, command, asked)
             }
-            (command, _) => control::carry_out(&self.vfs, &self.commit, &self.senders, command),
         }
     }
 

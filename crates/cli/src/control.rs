@@ -19,7 +19,7 @@ use persimmon::internal::engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage,
 use persimmon::internal::format::{Ino, shown};
 use persimmon::{CommitInterval, Vfs};
 use persimmon_fuse::control::{ControlError, TEXT_BYTES_MAX, call};
-use persimmon_fuse::live::Answered;
+use persimmon_fuse::live::{Answered, Asked};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -235,6 +235,7 @@ pub fn carry_out(
     commit: &CommitInterval,
     senders: &send::Senders,
     command: Command,
+    asked: Asked,
 ) -> Result<Answered, String> {
     let volume = vfs.volume();
     let answer = match command {
@@ -245,7 +246,7 @@ pub fn carry_out(
         Command::Tune(changes) => tune::change(volume, commit, &changes),
         Command::Snapshots(question) => snapshots::answer(volume, question),
         Command::Send(question) => senders.answer(vfs, question),
-        Command::Quota(question) => quota::answer(vfs, question),
+        Command::Quota(question) => quota::answer(vfs, question, asked),
         Command::Trace { from } => trace::read(volume, from),
         Command::Trim => {
             let trimmed_bytes = vfs.trim().map_err(|error| error.to_string())?;

@@ -179,7 +179,7 @@ impl Row {
     }
 }
 
-/// What concerns whoever asks.
+/// What a user and their group take.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Own {
     /// Whether quota is on.
@@ -189,10 +189,7 @@ pub struct Own {
 }
 
 /// The daemon's side of [`Question::Own`].
-///
-/// # Errors
-/// Words for whoever asked.
-pub fn own(vfs: &Vfs, asked: Asked) -> Result<Vec<u8>, String> {
+fn own(vfs: &Vfs, asked: Asked) -> Result<Vec<u8>, String> {
     let quotas = Quotas::of(vfs.volume());
     let owners = [(OwnerKind::User, asked.uid), (OwnerKind::Group, asked.gid)];
     let rows = owners.map(|(kind, id)| {
@@ -207,12 +204,11 @@ pub fn own(vfs: &Vfs, asked: Asked) -> Result<Vec<u8>, String> {
 }
 
 /// The daemon's side.
-pub(super) fn answer(vfs: &Vfs, question: Question) -> Result<Vec<u8>, String> {
+pub(super) fn answer(vfs: &Vfs, question: Question, asked: Asked) -> Result<Vec<u8>, String> {
     let quotas = Quotas::of(vfs.volume());
     let told = |error: persimmon::VolumeError| error.to_string();
     match question {
-        // By whoever is asked: [`own`].
-        Question::Own => Err("nobody asks".into()),
+        Question::Own => own(vfs, asked),
         Question::State => encode(&State::of(quotas.state().counting)),
         Question::On { anew } => {
             quotas.turn_on(anew).map_err(told)?;

@@ -93,7 +93,7 @@ impl Observed {
         }
     }
 
-    /// The same of a subvolume.
+    /// As above, in a subvolume.
     fn below(tree: &Tree, root: NodeId) -> Observed {
         let nodes = tree
             .walk_below(root, "")
@@ -219,7 +219,7 @@ impl Observed {
         differences
     }
 
-    /// The same of a subvolume by its root directory.
+    /// As above, in the subvolume with this root directory.
     fn compare_below(
         &self,
         (tree, root): (&Tree, NodeId),

@@ -47,11 +47,8 @@ impl Model {
         };
         let tree = self.now();
         let limits = tree.limits_of(demand.uid);
-        if limits.inodes > 0 && demand.inodes > 0 {
-            let inodes = files_of(tree, demand.uid).count() as u64;
-            if inodes + demand.inodes > limits.inodes {
-                return true;
-            }
+        if exceeds_inodes(tree, &demand) {
+            return true;
         }
         if limits.bytes == 0 || demand.blocks.1 == 0 && !demand.is_unknown {
             return false;
@@ -79,11 +76,8 @@ impl Model {
         };
         let tree = self.now();
         let limits = tree.limits_of(demand.uid);
-        if limits.inodes > 0 && demand.inodes > 0 {
-            let inodes = files_of(tree, demand.uid).count() as u64;
-            if inodes + demand.inodes > limits.inodes {
-                return true;
-            }
+        if exceeds_inodes(tree, &demand) {
+            return true;
         }
         if limits.bytes == 0 || demand.blocks.0 == 0 || demand.is_unknown || !is_whole {
             return false;
@@ -174,6 +168,13 @@ impl Model {
             _ => None,
         }
     }
+}
+
+/// How many inodes somebody has is known exactly.
+fn exceeds_inodes(tree: &Tree, demand: &Demand) -> bool {
+    let limit = tree.limits_of(demand.uid).inodes;
+    let taken = || files_of(tree, demand.uid).count() as u64;
+    limit > 0 && demand.inodes > 0 && taken() + demand.inodes > limit
 }
 
 /// What counts for a user: all that the main subvolume has of theirs, with a name or only open.

@@ -297,7 +297,7 @@ impl Tree {
         self.commit_in(ROOT..=NodeId(u64::MAX));
     }
 
-    /// The same of a subvolume.
+    /// As above, in a subvolume.
     fn commit_below(&mut self, root: NodeId) {
         self.commit_in(root..=NodeId(root.0 | NUMBERS));
     }
@@ -407,7 +407,7 @@ impl Tree {
         self.walk_below(ROOT, "")
     }
 
-    /// The same of a subvolume by its root directory, with something before each path.
+    /// As above, in the subvolume with this root directory, with a prefix before each path.
     #[must_use]
     pub fn walk_below(&self, root: NodeId, before: &str) -> BTreeMap<String, NodeId> {
         let mut paths = BTreeMap::from([(format!("{before}/"), root)]);

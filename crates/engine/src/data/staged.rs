@@ -22,7 +22,7 @@ pub(crate) struct Times {
     pub(crate) ctime: Timestamp,
 }
 
-/// What whoever writes tells of the data. It is remembered with what is staged, and not otherwise.
+/// What a writer says of the data. It is remembered with what is staged, and not otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteHint {
     /// How long it will live, in the place of what the file says.
@@ -68,7 +68,7 @@ pub(crate) struct Staged {
     pub(crate) size: Option<u64>,
     /// Size in the history.
     pub(crate) committed_size: u64,
-    /// What was told of what is staged by whoever had the file open.
+    /// What the writers said of what is staged.
     pub(crate) hint: WriteHint,
     /// How the dirty layer made the file grow.
     pub(crate) growth: Growth,

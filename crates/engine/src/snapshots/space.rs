@@ -65,7 +65,7 @@ impl Snapshots {
         Ok(freed)
     }
 
-    /// What is freed of shared blocks when they are named by so many extents less: those that nothing else names.
+    /// What is freed when `count` extents that name shared blocks go: the blocks that nothing else names.
     fn space_of_shared(&self, from: u64, to: u64, count: u32) -> Result<PackUnits> {
         let (mut tally, mut freed) = (FrameTally::default(), PackUnits::ZERO);
         for from in (from..to).step_by(SHARED_BLOCKS_MAX as usize) {

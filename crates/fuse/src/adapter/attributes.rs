@@ -162,7 +162,7 @@ impl Adapter {
         Outcome::Later
     }
 
-    /// The same of somebody who may not command: in no one's way who may.
+    /// Answers a user who may not give commands. Such questions have threads of their own, so they delay no command.
     fn control_by_anybody(&self, call: &Call<'_>, transport: &dyn Transport) -> Outcome {
         let (door, later, live) = (self.door.clone(), transport.later(), self.live.clone());
         let (asked, message) = (asked(call), call.data().to_vec());

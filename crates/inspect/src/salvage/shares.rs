@@ -72,12 +72,7 @@ impl LostShares {
         let Some(blocks) = of_file.and_then(|of| of.get_mut(&ino.subvolume())) else {
             return;
         };
-        let over = blocks.range(..to).rev();
-        let over: Vec<_> = over
-            .take_while(|(_, (end, _))| *end > from)
-            .map(|(start, (end, older))| (*start, *end, *older))
-            .collect();
-        for (start, end, older) in over {
+        for (start, end, older) in over(blocks, from, to) {
             blocks.remove(&start);
             if start < from {
                 blocks.insert(start, (from, older));
@@ -111,20 +106,31 @@ impl LostShares {
     /// What is lost of a range of keys, in any subvolume: a snapshot has what another one had when it was taken.
     pub(super) fn between(&self, from: Key, to: Key) -> impl Iterator<Item = Damage> {
         let files = self.files.range(from.ino..=to.ino);
-        let parts = files.flat_map(|(ino, of)| {
+        files.flat_map(move |(ino, of)| {
             let key = |block| Key::extent(*ino, block);
-            let blocks = of.values().flatten();
-            blocks.map(move |(start, (end, older))| Damage {
-                from: key(*start),
-                to: key(*end),
-                older: *older,
+            let (from, to) = (from.max(key(0)), to.min(key(u64::MAX)));
+            let parts = of.values().flat_map(move |blocks| match from < to {
+                true => over(blocks, from.item, to.item),
+                false => Vec::new(),
+            });
+            parts.map(move |(start, end, older)| Damage {
+                from: key(start).max(from),
+                to: key(end).min(to),
+                older,
             })
-        });
-        parts.filter_map(move |part| {
-            let (from, to) = (part.from.max(from), part.to.min(to));
-            (from < to).then_some(Damage { from, to, ..part })
         })
     }
+}
+
+/// The ranges that have blocks of `from..to`, in order.
+fn over(blocks: &Blocks, from: u64, to: u64) -> Vec<(u64, u64, Option<u64>)> {
+    let over = blocks.range(..to).rev();
+    let over = over.take_while(|(_, (end, _))| *end > from);
+    let mut over: Vec<_> = over
+        .map(|(start, (end, older))| (*start, *end, *older))
+        .collect();
+    over.reverse();
+    over
 }
 
 #[cfg(test)]
