@@ -24,13 +24,13 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "endurance::mixed_sizes_five_times_the_volume",
         run: mixed_sizes_five_times_the_volume,
-        limit_seconds: 400,
+        limit_seconds: 1200,
         only_persimmon: false,
     },
     Scenario {
         name: "endurance::uniform_4_kib_amplifies_little",
         run: uniform_4_kib_amplifies_little,
-        limit_seconds: 400,
+        limit_seconds: 1200,
         only_persimmon: false,
     },
 ];

@@ -26,7 +26,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "full::creating_ends_in_enospc_and_removing_works",
         run: creating_ends_in_enospc_and_removing_works,
-        limit_seconds: 300,
+        limit_seconds: 900,
         only_persimmon: false,
     },
     Scenario {

@@ -18,7 +18,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "kill::two_hundred_rounds_lose_nothing_acknowledged",
         run: two_hundred_rounds_lose_nothing_acknowledged,
-        limit_seconds: 600,
+        limit_seconds: 1500,
         only_persimmon: false,
     },
     Scenario {
