@@ -6,29 +6,29 @@ use persimmon_crash::harness::{Campaign, Case, Origin, Selection, replay};
 use persimmon_crash::workload::Sequences;
 
 /// Crash states of random runs.
-const STATES: u64 = 100_000;
+const STATES: u64 = 40_000;
 /// About half of these have the plain plans of seeds below 5,000.
 const FIRST_SEED: u64 = 4_200;
 /// As many of runs with clones, and with snapshots too.
-const STATES_WITH_CLONES: u64 = 30_000;
+const STATES_WITH_CLONES: u64 = 10_000;
 const CLONES_FROM: u64 = 100_000_000;
-const STATES_WITH_SNAPSHOTS: u64 = 60_000;
+const STATES_WITH_SNAPSHOTS: u64 = 15_000;
 const SNAPSHOTS_FROM: u64 = 200_000_000;
-const STATES_WITH_SHIFTS: u64 = 20_000;
+const STATES_WITH_SHIFTS: u64 = 6_000;
 const SHIFTS_FROM: u64 = 300_000_000;
-const STATES_WITH_DEDUP: u64 = 10_000;
+const STATES_WITH_DEDUP: u64 = 3_000;
 /// Seeds from here on have volumes that deduplicate what is written, and from the second on no quota.
 const DEDUP_FROM: [u64; 2] = [900_000_000, 1_000_000_000];
-const STATES_ON_STRIPES: u64 = 15_000;
+const STATES_ON_STRIPES: u64 = 5_000;
 /// Seeds from here on have volumes on stripe sets.
 const STRIPES_FROM: u64 = 2_000_000_000;
-const STATES_WITH_NEAR: u64 = 15_000;
+const STATES_WITH_NEAR: u64 = 5_000;
 /// Seeds from here on have near duplicates packed.
 const NEAR_FROM: u64 = 3_000_000_000;
-const STATES_WITH_WRITABLE: u64 = 20_000;
+const STATES_WITH_WRITABLE: u64 = 7_000;
 /// From here on snapshots are written to, renamed, and gone back to.
 const WRITABLE_FROM: u64 = 5_000_000_000;
-const STATES_WITH_LIMITS: u64 = 20_000;
+const STATES_WITH_LIMITS: u64 = 6_000;
 /// From here on users are limited, too.
 const LIMITS_FROM: u64 = 6_000_000_000;
 /// Of the sequences of two operations one in so many is run.

@@ -1,5 +1,5 @@
 //! An image that was overwritten outside of Persimmon goes on being used, and is whole afterwards. That every file is there
-//! after any accident is tested with the command (`cli/tests/accidents.rs`).
+//! after any accident is tested with the command (`cli/tests/all/accidents.rs`).
 
 #![allow(
     clippy::unwrap_used,

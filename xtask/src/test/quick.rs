@@ -26,15 +26,16 @@ const SEEDS: &[(&str, &str)] = &[
     ("fullness", "--cycles 60 --per-volume 10 --seed 1000000"),
 ];
 
-/// Integration tests that run beside the unit tests, by crate. Those that try many seeds are left to the whole test run.
-const TESTS: &[(&str, &str)] = &[
-    ("crash", "harness"),
-    ("engine", "regressions"),
-    ("engine", "two_copies"),
-    ("inspect", "sound_volumes"),
-    ("persimmon", "promises"),
-    ("sim", "conformance"),
-    ("vfs", "posix"),
+/// Integration tests that run beside the unit tests: crate, program, and which of its tests (empty: all). Those that try many seeds are left
+/// to the whole test run.
+const TESTS: &[(&str, &str, &str)] = &[
+    ("crash", "harness", ""),
+    ("engine", "all", "regressions::"),
+    ("engine", "all", "two_copies::"),
+    ("inspect", "all", "sound_volumes::"),
+    ("persimmon", "promises", ""),
+    ("sim", "conformance", ""),
+    ("vfs", "posix", ""),
 ];
 
 /// Tests that take longest, by crate, as `cargo test` names them: they are left to the whole test run, and what is beside
@@ -214,12 +215,17 @@ fn parts(built: &[Built], seed: u64) -> Result<VecDeque<Part>> {
             command,
         });
     }
-    for (package, name) in TESTS {
+    for (package, name, filter) in TESTS {
         let mut tests = built.iter().filter(|built| built.kind == "test");
         let test = tests
             .find(|test| test.package == *package && test.name == *name)
             .with_context(|| format!("{package} has no test {name}"))?;
-        parts.push_back(test.part(seed));
+        let mut part = test.part(seed);
+        if !filter.is_empty() {
+            part.command.arg(filter);
+            part.name = format!("{} {filter}", part.name);
+        }
+        parts.push_back(part);
     }
     let mut units: Vec<&Built> = built
         .iter()

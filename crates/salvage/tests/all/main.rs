@@ -1,0 +1,14 @@
+//! Tests of salvage.
+
+mod damage;
+mod deltas;
+mod grown;
+mod log_lost;
+mod mend;
+mod near;
+mod older;
+mod quota;
+mod shared_blocks;
+mod snapshots;
+mod striped;
+mod support;
