@@ -31,6 +31,8 @@ pub const SCENARIOS: &[Scenario] = &[
 const BLOCK: usize = 4096;
 /// Of the file whose blocks are damaged; it fills some zones of 1 MiB.
 const FILE_BYTES: usize = 3 << 20;
+/// Written behind it: a scrub compares the zones of a set when it takes no more writes.
+const FILLER_BYTES: usize = 8 << 20;
 /// In which a scrub's findings are mended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -55,6 +57,8 @@ fn outlives(bed: &TestBed, name: &str, mkfs: &[&str], step: usize) -> Result<()>
     std::fs::write(volume.dir.join("victim"), &victim)?;
     std::fs::write(volume.dir.join("text"), &text)?;
     File::open(volume.dir.join("victim"))?.sync_all()?;
+    std::fs::write(volume.dir.join("filler"), noise(4712, FILLER_BYTES))?;
+    File::open(volume.dir.join("filler"))?.sync_all()?;
     volume.unmount()?;
     volume.let_go()?;
 
