@@ -110,6 +110,8 @@ pub enum Fault {
     ReferenceNotDropped,
     /// A frame does not count as one that needs its dictionary.
     DictionaryNotCounted,
+    /// Cleaning folds a delta into a block to which somebody is making another one. A test of its own has that happen.
+    HeldBaseFolded,
     /// A thread panics with the first of the changes of a transaction made, and the others not. Not one to be caught by
     /// a harness: all others have to go on without it.
     PanicHalfWay,

@@ -55,6 +55,8 @@ macro_rules! with_statistics {
                 cleaning_background,
                 /// Blocks moved by cleaning.
                 blocks_moved,
+                /// Differences of blocks that cleaning made one with what they are of.
+                deltas_folded,
                 /// Operations that had to wait for a checkpoint or for cleaning.
                 stalls,
                 /// Journal commits.

@@ -12,6 +12,7 @@ use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, PageId};
 
 use super::Cleaner;
+use super::folding::Folding;
 use super::moving::{LiveExtent, Loaded};
 use crate::error::{Error, Result};
 use crate::invariant::invariant;
@@ -160,13 +161,14 @@ impl Cleaner {
     /// Reads the next that was found, as far as it is still there.
     fn load_some(&self, cursor: &mut CleaningCursor) -> Result<()> {
         let (mut live, mut blocks, mut looked) = (Vec::new(), 0, 0);
+        let folding = self.folding();
         for extent in cursor.found.iter().rev() {
             if blocks >= LOADED_BLOCKS_MAX || looked >= LOOKED_MAX {
                 break;
             }
             looked += 1;
             let before = live.len();
-            self.find_live(extent, &mut live)?;
+            self.find_live(extent, folding, &mut live)?;
             blocks += live
                 .iter()
                 .skip(before)
@@ -187,6 +189,7 @@ impl Cleaner {
             (one.ino, one.block, &one.frame) == (other.ino, other.block, &other.frame)
         });
         cursor.loaded = self.read_live(live);
+        self.fold(&mut cursor.loaded);
         // Pieces of blocks together: each group of them that is moved ends with a block that is not full.
         cursor.loaded.sort_by_key(Loaded::is_piece);
         cursor.loaded.reverse();
@@ -197,8 +200,12 @@ impl Cleaner {
     /// what is placed leaves room for the pages of one group (`space/reserves.rs`).
     fn move_some(&self, cursor: &mut CleaningCursor, blocks_max: u64) -> Result<()> {
         let frames_max = self.store.transaction_ops_max();
-        let (mut group, mut units) = (Vec::new(), PackUnits::ZERO);
-        while units < PackUnits::of_blocks(blocks_max) && group.len() < frames_max {
+        let (mut group, mut units, mut weight) = (Vec::new(), PackUnits::ZERO, 0);
+        while units < PackUnits::of_blocks(blocks_max) {
+            weight += cursor.loaded.last().map_or(0, Loaded::weight);
+            if weight > frames_max && !group.is_empty() {
+                break;
+            }
             let Some(next) = cursor.loaded.pop() else {
                 break;
             };
@@ -315,12 +322,17 @@ impl Cleaner {
     }
 
     /// What is still there of what was found, in its file or, where files share it, in the store of shared blocks.
-    fn find_live(&self, extent: &LiveExtent, out: &mut Vec<LiveExtent>) -> Result<()> {
+    fn find_live(
+        &self,
+        extent: &LiveExtent,
+        folding: Folding,
+        out: &mut Vec<LiveExtent>,
+    ) -> Result<()> {
         let LiveExtent {
             ino, block, frame, ..
         } = extent;
-        for place in self.find_live_at((*ino, *block), frame, out)? {
-            self.find_live_at((SHARED, place), frame, out)?;
+        for place in self.find_live_at((*ino, *block), frame, folding, out)? {
+            self.find_live_at((SHARED, place), frame, Folding::Off, out)?;
         }
         Ok(())
     }
@@ -330,6 +342,7 @@ impl Cleaner {
         &self,
         (ino, block): (Ino, u64),
         frame: &Extent,
+        folding: Folding,
         out: &mut Vec<LiveExtent>,
     ) -> Result<Vec<u64>> {
         let found = self.store.view::<_, Error>(|view| {
@@ -341,12 +354,13 @@ impl Cleaner {
                 }
                 Ok(found)
             })?;
-            if !found.live.is_empty() {
-                view.inode(ino)?;
+            if found.live.is_empty() {
+                return Ok((found, false));
             }
-            Ok(found)
+            let inode = view.inode(ino)?;
+            Ok((found, folding.looks_at(inode.as_ref())))
         });
-        let Whereabouts { live, places } = match found {
+        let (Whereabouts { live, places }, may_be_folded) = match found {
             // What of a damaged file is in the zone stays there, and is counted: the zone is not reset.
             Err(error @ Error::ItemDamaged { .. }) => {
                 tracing::error!(%error, "blocks of a damaged file are not moved");
@@ -363,15 +377,15 @@ impl Cleaner {
                 block,
                 frame: frame.clone(),
                 parts: live,
+                deltas: Vec::new(),
             });
             return Ok(places);
         }
-        out.extend(live.into_iter().map(|p| LiveExtent {
-            ino,
-            block: p.block,
-            frame: p.extent,
-            parts: Vec::new(),
-        }));
+        if may_be_folded {
+            self.with_deltas(ino, live, out);
+        } else {
+            out.extend(live.into_iter().map(|p| LiveExtent::of(ino, p)));
+        }
         Ok(places)
     }
 }

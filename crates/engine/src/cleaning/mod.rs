@@ -17,6 +17,7 @@ use persimmon_device::ZoneId;
 
 mod choice;
 mod cursor;
+mod folding;
 mod gain;
 mod moving;
 

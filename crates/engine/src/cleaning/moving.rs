@@ -1,6 +1,7 @@
 //! Moving: reads the live extents of a victim, writes them elsewhere, and maps them to their new place.
 
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
+use persimmon_format::delta::block_at;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::SHARED;
 use persimmon_format::packed::{PackUnits, Packed};
@@ -8,6 +9,7 @@ use persimmon_format::record::Op;
 use persimmon_format::{Addr, Compression, Ino, checksum};
 
 use super::Cleaner;
+use super::folding::{Fold, Folded, FoundDelta};
 use crate::error::Result;
 use crate::meta::extents::{self, MappedExtent};
 use crate::meta::{Meta, Transaction, deltas};
@@ -22,7 +24,7 @@ const GAP_BLOCKS_MAX: u32 = 4;
 /// Blocks of one such read.
 const READ_BLOCKS_MAX: u32 = 32;
 /// Reads under way at the same time: what users read waits for no more than these, 1 MiB.
-const READS_AT_ONCE: usize = 8;
+pub(super) const READS_AT_ONCE: usize = 8;
 
 /// Blocks of a victim that were valid when it was looked: a frame, or all of a compressed frame, and the file block that it is at.
 pub(super) struct LiveExtent {
@@ -31,6 +33,8 @@ pub(super) struct LiveExtent {
     pub(super) frame: Extent,
     /// Of a compressed frame, what the file has of it.
     pub(super) parts: Vec<MappedExtent>,
+    /// Of whole blocks, deltas that may be folded.
+    pub(super) deltas: Vec<FoundDelta>,
 }
 
 impl LiveExtent {
@@ -49,7 +53,52 @@ impl LiveExtent {
             block,
             frame,
             parts: Vec::new(),
+            deltas: Vec::new(),
         })
+    }
+
+    /// What a file has at a block, by itself.
+    pub(super) fn of(ino: Ino, mapped: MappedExtent) -> LiveExtent {
+        LiveExtent {
+            ino,
+            block: mapped.block,
+            frame: mapped.extent,
+            parts: Vec::new(),
+            deltas: Vec::new(),
+        }
+    }
+
+    /// Cuts whole blocks so that each part has at most so many of these deltas, which are in order.
+    pub(super) fn cut_for(self, found: Vec<FoundDelta>, most: usize, out: &mut Vec<LiveExtent>) {
+        let mut rest = self;
+        if most > 0 {
+            for delta in found {
+                let skip = block_at(delta.mapped.block).saturating_sub(rest.block);
+                if rest.deltas.len() >= most {
+                    let behind = rest.part(skip, u64::MAX);
+                    let deltas = std::mem::take(&mut rest.deltas);
+                    out.push(LiveExtent {
+                        deltas,
+                        ..rest.part(0, skip)
+                    });
+                    rest = behind;
+                }
+                rest.deltas.push(delta);
+            }
+        }
+        out.push(rest);
+    }
+
+    /// Some of its blocks, without deltas.
+    fn part(&self, skip: u64, blocks: u64) -> LiveExtent {
+        let blocks = blocks.min(self.frame.blocks() - skip);
+        LiveExtent {
+            ino: self.ino,
+            block: self.block + skip,
+            frame: self.frame.part(skip, blocks),
+            parts: Vec::new(),
+            deltas: Vec::new(),
+        }
     }
 
     /// The blocks on the device in which it lies.
@@ -71,15 +120,31 @@ impl LiveExtent {
 /// A live extent and the content of its blocks.
 pub(super) struct Loaded {
     pub(super) extent: LiveExtent,
-    blocks: Buffer,
+    pub(super) blocks: Buffer,
     /// No block is other than its checksum says, or each of them is.
-    is_sound: bool,
+    pub(super) is_sound: bool,
+    pub(super) folded: Option<Folded>,
 }
 
 impl Loaded {
     /// Whether it may take less than a block.
     pub(super) fn is_piece(&self) -> bool {
         matches!(self.extent.frame, Extent::Packed(_))
+    }
+
+    /// Changes of the tree that moving it is.
+    pub(super) fn weight(&self) -> usize {
+        1 + self.folded.as_ref().map_or(0, |folded| folded.deltas.len())
+    }
+
+    /// Some of its blocks, as they were read.
+    pub(super) fn part(&self, at: usize, len: usize) -> Loaded {
+        Loaded {
+            extent: self.extent.part(at as u64, len as u64),
+            blocks: self.blocks.slice(at..at + len),
+            is_sound: self.is_sound,
+            folded: None,
+        }
     }
 
     /// Whether what has a checksum is what that says.
@@ -108,14 +173,10 @@ impl Loaded {
                 break;
             }
             parts.push(Loaded {
-                extent: LiveExtent {
-                    ino: extent.ino,
-                    block: extent.block + at as u64,
-                    frame: extent.frame.part(at as u64, len as u64),
-                    parts: Vec::new(),
-                },
+                extent: extent.part(at as u64, len as u64),
                 blocks: blocks.slice(at..at + len),
                 is_sound,
+                folded: None,
             });
             at += len;
         }
@@ -125,6 +186,7 @@ impl Loaded {
                 extent,
                 blocks,
                 is_sound,
+                folded: None,
             });
         }
         parts
@@ -151,6 +213,7 @@ impl Cleaner {
                     extent,
                     blocks,
                     is_sound: true,
+                    folded: None,
                 }]);
             }
             // One block may be bad, and not of this one; or it was read wrong this once.
@@ -224,6 +287,20 @@ impl Cleaner {
             .collect();
         // A dictionary goes with the last that names it, wherever it lies by then: it is not to be put back by its own move after that.
         moves.sort_by_key(|moved| moved.ino != SHARED);
+        let with_folded: Vec<&Loaded> = group.iter().filter(|one| one.folded.is_some()).collect();
+        if !with_folded.is_empty() {
+            let mut folds = Vec::new();
+            moves.retain(|moved| {
+                let fold = Fold::of(moved, &with_folded);
+                let is_fold = fold.is_some();
+                folds.extend(fold);
+                !is_fold
+            });
+            let left = self.map_folded(&folds, &with_folded);
+            if !left.is_empty() && result.is_ok() {
+                self.move_sound(&left, true, stream, life)?;
+            }
+        }
         for moves in moves.chunks(self.store.transaction_ops_max()) {
             let is_packed = |moved: &Exchange| matches!(moved.to, Extent::Packed(_));
             // What is moved is told as the device has it: that is what pays for new blocks.
@@ -257,8 +334,12 @@ impl Moving {
             Extent::Frame { addr, crcs } => self.runs.push(Run {
                 ino: *ino,
                 file_block: *block,
-                data: loaded.blocks.clone(),
-                crcs: crcs.clone(),
+                data: loaded
+                    .folded
+                    .as_ref()
+                    .map_or(&loaded.blocks, |f| &f.blocks)
+                    .clone(),
+                crcs: loaded.folded.as_ref().map_or(crcs, |f| &f.crcs).clone(),
                 packed: Vec::new(),
                 life,
                 from: Some(MovedFrom::Frame(*addr)),
@@ -350,7 +431,7 @@ fn buffer(bytes: &[u8]) -> Buffer {
 }
 
 /// Reads that take in all places, which are sorted.
-fn joined(places: &[(Addr, u32)]) -> Vec<(Addr, u32)> {
+pub(super) fn joined(places: &[(Addr, u32)]) -> Vec<(Addr, u32)> {
     let mut reads: Vec<(Addr, u32)> = Vec::new();
     for (addr, blocks) in places {
         let end = addr.block() + blocks;

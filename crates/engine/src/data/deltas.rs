@@ -21,6 +21,7 @@ use super::write_back::{BatchFile, Mapping};
 use crate::error::{Error, Result};
 use crate::meta::deltas;
 use crate::options::Deltas;
+use crate::store::HeldBase;
 
 /// Blocks that have to be free beside all that is promised: a delta takes some space, and frees none. Others may make some at the same time.
 const ROOM_BLOCKS: u64 = 256;
@@ -36,6 +37,8 @@ pub(super) struct GivenDeltas {
     pub(super) end: u64,
     /// This many blocks from there on have deltas that cannot be given.
     pub(super) refused: u64,
+    /// What they are of stays as it is.
+    _bases: Vec<HeldBase>,
 }
 
 impl GivenDeltas {
@@ -80,22 +83,27 @@ impl FileData {
             && self.store.meta().journal_inline.bytes() < self.placement.journal_inline_bytes_max()
     }
 
-    /// The deltas of file blocks `from..to`, for another file that is to have the blocks. Nobody else changes the file: they stay what they
-    /// are, wherever they go.
+    /// The deltas of file blocks `from..to`, for another file that is to have the blocks. Nobody else changes the file, and cleaning folds none
+    /// of them as long as the answer lives: they stay what they are, wherever they go.
     pub(super) fn deltas_to_give(&self, ino: Ino, from: u64, to: u64) -> Result<GivenDeltas> {
-        let ((found, next), _pins) = self.store.view::<_, Error>(|view| {
+        let ((found, next), _pins, bases) = self.store.view::<_, Error>(|view| {
             let found = view.find(|meta| deltas::some_of(meta, ino, from, to, GIVEN_MAX))?;
             let addrs = found.0.iter().filter_map(|delta| delta.extent.addr());
             // What lies there stays until it is read.
             let pins: Vec<_> = addrs
                 .map(|addr| self.store.zones.pin(addr.zone()))
                 .collect();
-            Ok((found, pins))
+            let blocks = found.0.iter().map(|delta| delta::block_at(delta.block));
+            let bases: Vec<_> = blocks
+                .map(|block| self.store.bases.hold(ino, block))
+                .collect();
+            Ok((found, pins, bases))
         })?;
         let mut given = GivenDeltas {
             by_block: BTreeMap::new(),
             end: next.unwrap_or(to),
             refused: 0,
+            _bases: bases,
         };
         let Some(first) = found.first() else {
             return Ok(given);
@@ -145,7 +153,7 @@ impl FileData {
         block: u64,
         content: &[u8; BLOCK_SIZE],
     ) -> Result<Tried> {
-        let Some(base) = self.base_of(ino, block)? else {
+        let Some((base, held)) = self.base_of(ino, block)? else {
             return Ok(Tried::NoBase);
         };
         Ok(match delta::between(&base, content) {
@@ -158,15 +166,20 @@ impl FileData {
                     block: delta::place_of(block),
                     extent: Extent::Compressed(delta),
                 },
+                base: Some(held),
             }),
             None => Tried::TooLong,
         })
     }
 
-    /// What is stored of a block, without its delta. Where it is not in memory it is read if the volume was opened so.
-    fn base_of(&self, ino: Ino, block: u64) -> Result<Option<[u8; BLOCK_SIZE]>> {
+    /// What is stored of a block, without its delta, held so that it stays that. Where it is not in memory it is read if the volume was opened
+    /// so.
+    fn base_of(&self, ino: Ino, block: u64) -> Result<Option<([u8; BLOCK_SIZE], HeldBase)>> {
         let end = block + 1;
-        let found = self.find(ino, block, end)?;
+        let (found, held) = self.store.view::<_, Error>(|view| {
+            let found = self.found(view, ino, block, end)?;
+            Ok((found, self.store.bases.hold(ino, block)))
+        })?;
         let is_base = |extent: &Extent| matches!(extent, Extent::Frame { .. } | Extent::Packed(_));
         if !found
             .extents
@@ -189,13 +202,13 @@ impl FileData {
             return Ok(None);
         }
         if plan.places.is_empty() {
-            return Ok(Some(base));
+            return Ok(Some((base, held)));
         }
         if self.store.options.deltas != Deltas::Always {
             return Ok(None);
         }
         let read = self.fetch_into(ino, &plan, offset, &mut base);
-        Ok(read.is_ok().then_some(base))
+        Ok(read.is_ok().then_some((base, held)))
     }
 
     /// Blocks that are kept by their place.

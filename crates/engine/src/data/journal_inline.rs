@@ -104,6 +104,7 @@ impl FileData {
                     block,
                     end: block + 1,
                     op,
+                    base: None,
                 })
             }
             None => (content.len() <= limit)

@@ -113,6 +113,7 @@ impl FileData {
                 continue;
             }
             let mut ops = Vec::new();
+            let mut bases = Vec::new();
             let mut sizes: Vec<(&BatchFile, u64)> = Vec::new();
             let mut last: Option<(Ino, u64)> = None;
             while ops.len() < ops_max {
@@ -124,6 +125,7 @@ impl FileData {
                 } else if let Some(mapping) = pending.pop_mapping() {
                     last = Some((mapping.ino, mapping.end));
                     ops.push(mapping.op);
+                    bases.extend(mapping.base);
                 } else {
                     break;
                 }
@@ -159,6 +161,8 @@ impl FileData {
                 Mode::Rewrite => self.store.change(data, fill)?,
                 _ => self.history.update_with(Intent::Shrink, data, fill)?,
             };
+            // The deltas are in the tree: whoever folds them now sees them.
+            drop(bases);
             invariant!(
                 self.store.media.alarm,
                 lsn > before,

@@ -30,6 +30,7 @@ use crate::options::FsyncOrder;
 use crate::placement::{Places, Placing};
 use crate::reclaim::Demand;
 use crate::statistics::add;
+use crate::store::HeldBase;
 use crate::zones::{Life, Placed, Run, Stream};
 
 /// Blocks after which a background batch takes no further file (8 MiB).
@@ -99,6 +100,8 @@ pub(super) struct Mapping {
     /// One past its last file block.
     pub(super) end: u64,
     pub(super) op: Op,
+    /// Of a delta: what it is of stays as it is until it is in the tree.
+    pub(super) base: Option<HeldBase>,
 }
 
 impl Mapping {
@@ -108,6 +111,7 @@ impl Mapping {
             block,
             end: block + extent.blocks(),
             op: Op::Map { ino, block, extent },
+            base: None,
         }
     }
 

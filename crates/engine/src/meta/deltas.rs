@@ -5,7 +5,7 @@
 use persimmon_format::Ino;
 use persimmon_format::delta::{block_at, is_delta, place_of};
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::FLAG_DELTAS;
+use persimmon_format::inode::{FLAG_DELTAS, Inode, SHARED};
 use persimmon_format::record::Op;
 
 use super::apply::{put_inode, read_inode};
@@ -72,6 +72,49 @@ pub(crate) fn first(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<Option<
         .zip(first + 1..)
         .take_while(|(block, next)| block == next);
     Ok(Some((first, first + 1 + run.count() as u64)))
+}
+
+/// The inode that has an extent and its deltas, in the only subvolume that shows them, and these deltas: those of which everybody who sees
+/// the extent sees the same. `None` if there are none, or they cannot be taken away.
+pub(crate) fn belonging_to(
+    meta: &Meta,
+    ino: Ino,
+    mapped: &MappedExtent,
+) -> Result<Option<(Ino, Vec<MappedExtent>)>> {
+    if meta.deltas == 0 || ino == SHARED || is_delta(mapped.block) {
+        return Ok(None);
+    }
+    let Some(owner) = meta.versions.sole_owner(mapped.version) else {
+        return Ok(None);
+    };
+    let owned = ino.of(owner);
+    let has_deltas = |inode: Inode| inode.flags & FLAG_DELTAS != 0;
+    if !read_inode(meta, owned)?.is_some_and(has_deltas) {
+        return Ok(None);
+    }
+    let (from, to) = (place_of(mapped.block), place_of(mapped.end()));
+    let all = extents::stored(meta, ino, from, to)?;
+    let (Some(first), Some(last)) = (all.first(), all.last()) else {
+        return Ok(None);
+    };
+    let of_blocks = extents::stored(meta, ino, mapped.block, mapped.end())?;
+    if of_blocks.iter().any(|of| of.version != mapped.version) {
+        return Ok(None);
+    }
+    mapping::ensure(meta, owned, first.block, last.end())?;
+    // What a version absorbed is its own, whichever of both the number is of.
+    let scope = &meta.versions.at(owned)?.scope;
+    let is_belonging = |delta: &&MappedExtent| {
+        let is_delta = matches!(delta.extent, Extent::Compressed(_) | Extent::Packed(_));
+        is_delta && scope.owns(delta.version)
+    };
+    let places = all.chunk_by(|one, other| one.block == other.block);
+    let alone = places.filter_map(|versions| match versions {
+        [delta] => Some(delta),
+        _ => None,
+    });
+    let deltas: Vec<_> = alone.filter(is_belonging).cloned().collect();
+    Ok((!deltas.is_empty()).then_some((owned, deltas)))
 }
 
 /// Makes sure that [`forget`] finds all it needs in memory and intact. Where an operation before it in the record `makes_one`, any file may

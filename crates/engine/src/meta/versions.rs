@@ -341,6 +341,23 @@ impl Versions {
         all.copied().filter(|id| !self.is_read_only(*id)).collect()
     }
 
+    /// The subvolume that owns the items of a version, if no other one shows them and it can be changed.
+    pub(crate) fn sole_owner(&self, number: VersionId) -> Option<SubvolumeId> {
+        if self.is_plain() {
+            return (number == VersionId(0)).then_some(SubvolumeId::MAIN);
+        }
+        let owns = |version: VersionId| {
+            let of_it = self.versions.get(&version);
+            let mut absorbed = of_it.into_iter().flat_map(|version| &version.absorbed);
+            version == number || absorbed.any(|(first, last)| (*first..=*last).contains(&number.0))
+        };
+        let mut owners = self.subvolumes.iter().filter(|(_, of)| owns(of.version));
+        let (id, owner) = owners.next()?;
+        let is_sole = owners.next().is_none() && !owner.is_read_only;
+        let is_below = |version: &Version| version.parent == Some(owner.version);
+        (is_sole && !self.versions.values().any(is_below)).then_some(*id)
+    }
+
     /// Versions of which something is to be removed: the discarded ones, and the unsettled.
     pub(crate) fn unsettled(&self) -> Option<(VersionId, &Version)> {
         let mut versions = self.versions.iter();

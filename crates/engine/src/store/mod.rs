@@ -16,6 +16,7 @@ mod activity;
 mod change_counts;
 mod dictionary;
 mod frames;
+mod held_bases;
 mod on_device;
 mod page_faults;
 mod standing;
@@ -38,6 +39,7 @@ use crate::zones::locked::must_hold_none;
 pub use activity::{Activity, Sleeper};
 pub(crate) use change_counts::{ChangeCounts, Changes};
 use dictionary::Dictionaries;
+pub(crate) use held_bases::{HeldBase, HeldBases};
 pub(crate) use on_device::{OnDevice, changed_properties};
 pub(crate) use page_faults::PageFaults;
 pub use standing::Standing;
@@ -61,6 +63,8 @@ pub(crate) struct Store {
     pub(crate) log: Log,
     pub(crate) changes: ChangeCounts,
     dictionaries: Dictionaries,
+    /// What deltas are being made to.
+    pub(crate) bases: HeldBases,
     on_device: Mutex<OnDevice>,
     pub(crate) activity: Activity,
     /// Something was changed since the last whole checkpoint's cut that no record tells of.
@@ -133,6 +137,7 @@ impl Store {
             zones: parts.zones,
             changes: ChangeCounts::default(),
             dictionaries: Dictionaries::default(),
+            bases: HeldBases::new(&alarm),
             on_device: Mutex::watched(parts.on_device, &alarm),
             activity: Activity::default(),
             unlogged: AtomicBool::new(false),

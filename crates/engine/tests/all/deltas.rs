@@ -90,30 +90,6 @@ fn a_changed_block_is_its_delta_until_it_is_written_anew() {
     check_counts(&volume);
 }
 
-/// What is stored moves, and the delta too; neither changes what the file has.
-#[test]
-fn cleaning_moves_both() {
-    let (device, volume, ino, mut content) = volume();
-    for block in [3, 50, 99] {
-        change(&volume, ino, &mut content, block * BLOCK);
-    }
-    volume.step(Task::Checkpoint).unwrap();
-    for _ in 0..3 {
-        let zones: Vec<_> = volume.zones().iter().map(|zone| zone.zone).collect();
-        for zone in zones {
-            let _ = volume.empty_zones(&[zone]);
-        }
-        assert_eq!(blocks_of(&deltas(&volume)), [3, 50, 99]);
-        assert!(read(&volume, ino, 0, content.len()) == content);
-        check_counts(&volume);
-    }
-    drop(volume);
-    let volume = open(&device, Compression::None);
-    assert_eq!(blocks_of(&deltas(&volume)), [3, 50, 99]);
-    assert!(read(&volume, ino, 0, content.len()) == content);
-    check_counts(&volume);
-}
-
 #[test]
 fn a_clone_has_what_the_file_has() {
     let (_device, volume, ino, mut content) = volume();
