@@ -574,25 +574,44 @@ fn a_full_volume_is_cleaned_while_blocks_are_held() {
         .collect();
     let other = create(&volume).unwrap();
     let aside = Arc::clone(&volume);
+    // Where each block of the file is.
+    let places = move |volume: &Volume| -> Vec<(u64, Addr)> {
+        let bases = extents(volume).into_iter();
+        let bases = bases.filter(|(of, place, _)| *of == ino && !is_delta(*place));
+        let blocks = bases.flat_map(|(_, first, extent)| {
+            let count = extent.blocks();
+            let block = move |at| Some((first + at, extent.part(at, 1).addr()?));
+            (0..count).filter_map(block)
+        });
+        blocks.collect()
+    };
     device.before(
         move |command| matches!(command, Command::Read { zone, .. } if of_deltas.contains(zone)),
         Box::new(move || {
-            // Overwrites what is there, many times over.
-            for round in 0..6 {
-                for at in (0..filled).step_by(64) {
-                    let seed = (round * filled + at) as u64;
-                    write(&aside, filler, at * BLOCK, &noise(seed, 64 * BLOCK));
-                    aside.sync().unwrap();
-                }
+            // Here and there, so that no zone is left without valid blocks.
+            for round in 0..(3 * filled / 8) {
+                let at = (round * 37 % (filled / 8)) * 8;
+                write(&aside, filler, at * BLOCK, &noise(round as u64, 8 * BLOCK));
+                aside.sync_file(filler).unwrap();
             }
+            let moved = aside.statistics().blocks_moved;
+            assert!(moved > 0);
+            let before = places(&aside);
+            let victims: BTreeSet<ZoneId> = before.iter().map(|(_, addr)| addr.zone()).collect();
+            for zone in victims {
+                aside.empty_zones(&[zone]).unwrap();
+            }
+            assert!(places(&aside).iter().all(|place| !before.contains(place)));
+            assert!(aside.statistics().blocks_moved > moved);
         }),
     );
     let cloned = clone(&volume, (ino, 0), (other, 0), content.len());
     assert!(device.was_done());
-    assert!(volume.statistics().blocks_moved > 0);
+    assert!(volume.statistics().deltas_folded > 0);
     is_same(&volume, ino, &content);
     is_same(&volume, other, &content[..cloned]);
     check_counts(&volume);
+    volume.sync().unwrap();
     drop(volume);
     let volume = open(&sim);
     is_same(&volume, ino, &content);
