@@ -68,9 +68,9 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// Changes of the tree that it is, at most.
+    /// Pages that it may make dirty, about: that of the block, of its inode, which takes less then, and of each delta.
     fn weight(&self) -> usize {
-        1 + self.deltas.len()
+        2 + self.deltas.len()
     }
 }
 

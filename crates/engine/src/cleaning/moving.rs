@@ -132,9 +132,12 @@ impl Loaded {
         matches!(self.extent.frame, Extent::Packed(_))
     }
 
-    /// Changes of the tree that moving it is.
+    /// Pages that moving it may make dirty, about.
     pub(super) fn weight(&self) -> usize {
-        1 + self.folded.as_ref().map_or(0, |folded| folded.deltas.len())
+        1 + self
+            .folded
+            .as_ref()
+            .map_or(0, |folded| 1 + folded.deltas.len())
     }
 
     /// Some of its blocks, as they were read.
