@@ -17,11 +17,11 @@ use common::content::{
 use common::interrupted::Interrupted;
 use common::{NOW, create, fresh, noise};
 use persimmon_device::Command;
-use persimmon_engine::{Deltas, Options, Task, Volume};
+use persimmon_engine::{Deltas, Error, Intent, Options, Task, Volume};
 use persimmon_format::delta::{self, is_delta};
 use persimmon_format::extent::Extent;
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, Compression, Ino, SubvolumeId, ZoneId};
+use persimmon_format::{Addr, Compression, Ino, Key, SubvolumeId, ZoneId};
 use persimmon_sim::{Sampled, SimConfig, SimDevice};
 
 const BLOCK: usize = 4096;
@@ -518,6 +518,32 @@ fn a_damaged_block_keeps_its_delta() {
         assert!(read(&volume, ino, block * BLOCK, BLOCK) == content[block * BLOCK..][..BLOCK]);
     }
     check_counts(&volume);
+}
+
+/// An item that says nothing, where a delta would be: what is beside it is not folded, and moves.
+#[test]
+fn a_damaged_item_among_the_deltas_holds_nothing_up() {
+    let (_device, volume, ino, mut content) = volume(100);
+    for block in [3, 50] {
+        change(&volume, ino, &mut content, block);
+    }
+    let put = volume.update::<_, Error>(Intent::Grow, |tx| {
+        tx.put(Key::extent(ino, delta::place_of(51)), vec![0xff; 3]);
+        Ok(())
+    });
+    put.unwrap();
+    let before = volume.statistics();
+    for status in volume.zones() {
+        if status.entry.role == Role::Data {
+            let _ = volume.empty_zones(&[status.zone]);
+        }
+    }
+    let after = volume.statistics();
+    assert!(after.blocks_moved >= before.blocks_moved + 100);
+    assert_eq!(after.deltas_folded, 0);
+    for block in [0, 3, 49, 50, 52, 99] {
+        assert!(read(&volume, ino, block * BLOCK, BLOCK) == content[block * BLOCK..][..BLOCK]);
+    }
 }
 
 /// Compressed frames keep their deltas.
