@@ -92,6 +92,9 @@ fn is_same(volume: &Volume, ino: Ino, content: &[u8]) -> Result<bool, Error> {
     Ok(read == content.len() && found == content)
 }
 
+/// Files and what they hold.
+type Files = Vec<(Ino, Vec<u8>)>;
+
 /// Small changes, whole blocks, clones, snapshots and cleaning, on a volume that counts what owners take.
 #[test]
 fn what_is_folded_is_what_was_written() {
@@ -103,7 +106,7 @@ fn what_is_folded_is_what_was_written() {
             Quotas::of(&volume).turn_on(false).unwrap();
         }
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut files: Vec<(Ino, Vec<u8>)> = (0..4)
+        let mut files: Files = (0..4)
             .map(|number| {
                 (
                     create(&volume, number),
@@ -111,7 +114,7 @@ fn what_is_folded_is_what_was_written() {
                 )
             })
             .collect();
-        let mut snapshots: Vec<(SubvolumeId, Vec<(Ino, Vec<u8>)>)> = Vec::new();
+        let mut snapshots: Vec<(SubvolumeId, Files)> = Vec::new();
         for (ino, content) in &files {
             volume.write(*ino, 0, content, NOW).unwrap();
         }
