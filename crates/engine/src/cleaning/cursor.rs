@@ -215,6 +215,7 @@ impl Cleaner {
         let (stream, life) = self.store.zones.infer_moved(cursor.victim.zone);
         let valid = || self.store.zones.valid(cursor.victim.zone);
         let before = valid();
+        self.unfold_changed(&mut group);
         let moved = self.move_group(&group, stream, life);
         let left = before.saturating_sub(valid());
         self.store.zones.note_moved(cursor.victim.zone, left);

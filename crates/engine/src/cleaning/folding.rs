@@ -28,6 +28,10 @@ const ROOM_BLOCKS: u64 = 256;
 /// Deltas that are folded with one extent, and so in one transaction: each may be in a page of its own.
 const FOLDED_MAX: usize = 16;
 
+/// Pages that folding makes dirty beside those of the deltas: that of the block, of its inode, which takes less then, and of what changed since
+/// a snapshot.
+pub(super) const PAGES_BESIDE: usize = 3;
+
 /// Whether deltas are folded.
 #[derive(Clone, Copy)]
 pub(super) enum Folding {
@@ -68,10 +72,19 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// Pages that it may make dirty, about: that of the block, of its inode, which takes less then, and of each delta.
+    /// Pages that it may make dirty, about.
     fn weight(&self) -> usize {
-        2 + self.deltas.len()
+        PAGES_BESIDE + self.deltas.len()
     }
+}
+
+/// Blocks of a file, and where they are on the device.
+#[derive(Clone, Copy)]
+struct Blocks {
+    ino: Ino,
+    block: u64,
+    addr: Addr,
+    count: u64,
 }
 
 /// What a transaction did of some folds.
@@ -79,8 +92,8 @@ impl Fold {
 struct Done {
     blocks: u64,
     deltas: u64,
-    /// Blocks that stay where they are, as an address and how many.
-    left: Vec<(Addr, u64)>,
+    /// Blocks that stay where they are.
+    left: Vec<Blocks>,
 }
 
 impl Cleaner {
@@ -93,8 +106,9 @@ impl Cleaner {
             }
             meta.versions.is_plain() || meta.versions.writable() == [SubvolumeId::MAIN]
         };
+        let is_tight = self.space.available_blocks() < ROOM_BLOCKS;
         match is_main_alone {
-            _ if self.space.available_blocks() < ROOM_BLOCKS => Folding::Off,
+            _ if is_tight || self.store.transaction_ops_max() <= PAGES_BESIDE => Folding::Off,
             true => Folding::OfMain,
             false => Folding::OfAll,
         }
@@ -102,7 +116,8 @@ impl Cleaner {
 
     /// Live extents with those of their deltas that may be folded, cut so that each has few.
     pub(super) fn with_deltas(&self, ino: Ino, live: Vec<MappedExtent>, out: &mut Vec<LiveExtent>) {
-        let folded_max = FOLDED_MAX.min(self.store.transaction_ops_max() / 2);
+        let pages_max = self.store.transaction_ops_max();
+        let folded_max = FOLDED_MAX.min(pages_max.saturating_sub(PAGES_BESIDE));
         for mapped in live {
             let found = self.store.view::<_, Error>(|view| {
                 let found = view.find(|meta| foldable(meta, &self.store.bases, ino, &mapped))?;
@@ -157,6 +172,34 @@ impl Cleaner {
         }
     }
 
+    /// Lets go of what was folded of extents whose deltas are others by now: it may be long since they were read. The transaction that maps them
+    /// looks again; this spares it from leaving much of what was written for it.
+    pub(super) fn unfold_changed(&self, group: &mut [Loaded]) {
+        let with_folded = group.iter_mut().filter(|loaded| loaded.folded.is_some());
+        let mut with_folded = with_folded.peekable();
+        let is_off = with_folded.peek().is_some() && matches!(self.folding(), Folding::Off);
+        for loaded in with_folded {
+            let LiveExtent {
+                ino, block, frame, ..
+            } = &loaded.extent;
+            let deltas = loaded.folded.iter().flat_map(|folded| &folded.deltas);
+            let is_as_read = self.store.view::<_, Error>(|view| {
+                view.find(|meta| {
+                    let mut found = Vec::new();
+                    for live in extents::still_there(meta, *ino, *block, frame)? {
+                        let deltas = foldable(meta, &self.store.bases, *ino, &live)?;
+                        found.extend(deltas.into_iter().flat_map(|(_, deltas)| deltas));
+                    }
+                    Ok({ deltas.clone() }.all(|delta| found.contains(delta)))
+                })
+            });
+            // Whatever is wrong, the block moves.
+            if is_off || !is_as_read.unwrap_or(false) {
+                loaded.folded = None;
+            }
+        }
+    }
+
     fn delta_alone(&self, packed: &Packed) -> Option<Vec<u8>> {
         let media = &self.store.media;
         let blocks = media.read(packed.addr, packed.span()).ok()?;
@@ -187,7 +230,7 @@ impl Cleaner {
                 Err(error) => {
                     tracing::warn!(%error, "deltas are not folded");
                     Done {
-                        left: folds.iter().filter_map(Fold::place).collect(),
+                        left: folds.iter().filter_map(Fold::blocks).collect(),
                         ..Done::default()
                     }
                 }
@@ -198,18 +241,16 @@ impl Cleaner {
             left.extend(done.left);
         }
         let parts = left.into_iter();
-        parts
-            .filter_map(|(addr, blocks)| unfolded(group, addr, blocks))
-            .collect()
+        parts.filter_map(|left| unfolded(group, &left)).collect()
     }
 }
 
 impl Fold {
     /// What was moved of one of these extents, into which deltas were folded; `None` if it is of none of them.
     pub(super) fn of(moved: &Exchange, folded: &[&Loaded]) -> Option<Fold> {
-        let (loaded, skip) = holder(folded, moved.from.addr()?)?;
-        let blocks = moved.to.blocks();
-        let range = moved.block..moved.block.saturating_add(blocks);
+        let (ino, block, blocks) = (moved.ino, moved.block, moved.to.blocks());
+        let (loaded, skip) = holder(folded, (ino, block), moved.from.addr()?)?;
+        let range = block..block.saturating_add(blocks);
         let deltas = loaded.folded.as_ref()?.deltas.iter();
         let deltas = deltas.filter(|delta| range.contains(&block_at(delta.block)));
         Some(Fold {
@@ -223,8 +264,13 @@ impl Fold {
         })
     }
 
-    fn place(&self) -> Option<(Addr, u64)> {
-        Some((self.moved.from.addr()?, self.moved.from.blocks()))
+    fn blocks(&self) -> Option<Blocks> {
+        Some(Blocks {
+            ino: self.moved.ino,
+            block: self.moved.block,
+            addr: self.moved.from.addr()?,
+            count: self.moved.from.blocks(),
+        })
     }
 }
 
@@ -280,22 +326,23 @@ fn folded(
     })
 }
 
-/// The loaded extent that has a block on the device, and how far it is from its first.
-fn holder<'l>(group: &[&'l Loaded], addr: Addr) -> Option<(&'l Loaded, u64)> {
+/// The loaded extent that has a block of a file, which is there on the device, and how far it is from its first.
+fn holder<'l>(group: &[&'l Loaded], place: (Ino, u64), addr: Addr) -> Option<(&'l Loaded, u64)> {
     group.iter().find_map(|loaded| {
         let Extent::Frame { addr: first, crcs } = &loaded.extent.frame else {
             return None;
         };
         let is_there = (first.device(), first.zone()) == (addr.device(), addr.zone());
-        let skip = addr.block().checked_sub(first.block())?;
-        (is_there && (skip as usize) < crcs.len()).then_some((*loaded, skip.into()))
+        let skip = u64::from(addr.block().checked_sub(first.block())?);
+        let is_of = (loaded.extent.ino, loaded.extent.block + skip) == place;
+        (is_there && is_of && skip < crcs.len() as u64).then_some((*loaded, skip))
     })
 }
 
 /// Blocks of a loaded extent as they were read.
-fn unfolded(group: &[&Loaded], addr: Addr, blocks: u64) -> Option<Loaded> {
-    let (loaded, skip) = holder(group, addr)?;
-    Some(loaded.part(skip as usize, blocks as usize))
+fn unfolded(group: &[&Loaded], left: &Blocks) -> Option<Loaded> {
+    let (loaded, skip) = holder(group, (left.ino, left.block), left.addr)?;
+    Some(loaded.part(skip as usize, left.count as usize))
 }
 
 /// Maps blocks to where they lie with their deltas applied and takes these away, as far as both are what was read and nobody makes a delta to
@@ -324,8 +371,13 @@ fn remap(tx: &mut Transaction<'_>, bases: &HeldBases, folds: &[Fold]) -> Result<
                 };
                 let (skip, len) = (first - block, run.len() as u64);
                 if is_left(first) {
-                    let part = from.part(skip, len);
-                    done.left.extend(part.addr().map(|addr| (addr, len)));
+                    let addr = from.part(skip, len).addr();
+                    done.left.extend(addr.map(|addr| Blocks {
+                        ino: *ino,
+                        block: first,
+                        addr,
+                        count: len,
+                    }));
                     continue;
                 }
                 done.blocks += len;

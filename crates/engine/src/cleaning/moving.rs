@@ -9,7 +9,7 @@ use persimmon_format::record::Op;
 use persimmon_format::{Addr, Compression, Ino, checksum};
 
 use super::Cleaner;
-use super::folding::{Fold, Folded, FoundDelta};
+use super::folding::{Fold, Folded, FoundDelta, PAGES_BESIDE};
 use crate::error::Result;
 use crate::meta::extents::{self, MappedExtent};
 use crate::meta::{Meta, Transaction, deltas};
@@ -137,7 +137,7 @@ impl Loaded {
         1 + self
             .folded
             .as_ref()
-            .map_or(0, |folded| 1 + folded.deltas.len())
+            .map_or(0, |folded| PAGES_BESIDE + folded.deltas.len())
     }
 
     /// Some of its blocks, as they were read.

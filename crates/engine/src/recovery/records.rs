@@ -2,6 +2,7 @@
 
 use persimmon_device::ZoneState;
 use persimmon_device::per_zone::PerZone;
+use persimmon_format::delta::is_delta;
 use persimmon_format::footer::Footer;
 use persimmon_format::record::Op;
 use persimmon_format::zone_header::QUOTA;
@@ -110,8 +111,10 @@ fn apply_record(
     // A page is lost with its zone. What does not need it is as it should be.
     let mut lost = 0;
     for op in ops {
+        // A delta goes with the move of the block into which it was folded: without that the block would be what it was before.
+        let is_folded = matches!(op, Op::Punch { from, .. } if is_delta(*from));
         let op = std::slice::from_ref(op);
-        if ensure(media, target, meta, op)? {
+        if (lost == 0 || !is_folded) && ensure(media, target, meta, op)? {
             apply::apply(meta, zones, op)?;
         } else {
             lost += 1;

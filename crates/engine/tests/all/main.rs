@@ -10,6 +10,7 @@ mod dedupe;
 mod deltas;
 mod failed_writes;
 mod failing_zones;
+mod folding;
 mod group_commit;
 mod grow;
 mod growing_pages;

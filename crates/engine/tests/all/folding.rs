@@ -6,16 +6,14 @@
     reason = "a test from top to bottom"
 )]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use common::content::{
+use crate::common::content::{
     check_counts, check_stored, clone, extents, large_zones, open_with, read, settle, text, write,
 };
-use common::interrupted::Interrupted;
-use common::{NOW, create, fresh, noise};
+use crate::common::interrupted::Interrupted;
+use crate::common::{NOW, create, fresh, noise};
 use persimmon_device::Command;
 use persimmon_engine::{Deltas, Error, Intent, Options, Task, Volume};
 use persimmon_format::delta::{self, is_delta};
