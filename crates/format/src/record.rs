@@ -275,7 +275,7 @@ impl Op {
             | Op::Touch { ino, .. } => Some(*ino),
             // Its source has the same content as before.
             Op::Share(share) => Some(share.to),
-            // What anybody sees stays the same.
+            // What anybody sees stays the same, of a move together with what its record takes away.
             Op::Move { .. } | Op::Settle(_) => None,
             Op::Lot { .. } => None,
         }

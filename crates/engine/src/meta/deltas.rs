@@ -1,6 +1,6 @@
 //! Deltas in the tree: blocks of files as differences to what is stored for them ([`persimmon_format::delta`]). They are extents of the file
 //! behind its last block, and change as other extents do. Whatever gives a block another content takes its delta away; a move to another
-//! place leaves it.
+//! place leaves it. Cleaning that folds a delta moves the block with the delta applied, and takes the delta away in the same record.
 
 use persimmon_format::Ino;
 use persimmon_format::delta::{block_at, is_delta, place_of};

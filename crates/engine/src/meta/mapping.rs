@@ -381,7 +381,7 @@ pub(crate) fn map(
     map_at(meta, zones, &at, block, extent)
 }
 
-/// Maps an extent in one version alone, in place of one with the same content. Returns by how many sectors the version has more of the file.
+/// Maps an extent in one version alone, in place of one with the same content, or with a delta that goes with it. Returns by how many sectors the version has more of the file.
 pub(crate) fn map_exactly(
     meta: &mut Meta,
     zones: &Zones,
