@@ -35,7 +35,7 @@ const LIMITS_FROM: u64 = 6_000_000_000;
 const TWOS_STEP: u64 = 101;
 
 /// Seeds that once found something.
-const FOUND: [u64; 29] = [
+const FOUND: [u64; 30] = [
     6_527,
     6_987,
     14_866,
@@ -65,6 +65,7 @@ const FOUND: [u64; 29] = [
     1_700_001_365,
     6_000_001_133,
     6_000_010_040,
+    9_200_000_064,
 ];
 
 #[test]

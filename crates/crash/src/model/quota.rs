@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::content::FileContent;
 use super::tree::{Node, NodeId, Tree};
 use super::{Model, ROOT};
-use crate::workload::{Allocate, Op};
+use crate::workload::{Allocate, Op, compresses};
 
 const BLOCK: u64 = persimmon_device::BLOCK_SIZE as u64;
 /// Blocks that a block may take where content is compressed: it may lie in a frame of which all else was overwritten, and have a delta.
@@ -105,6 +105,15 @@ impl Model {
                 is_unknown: !content.is_all_known(),
             })
         };
+        // Synced blocks that compress are packed, also of a file that is not compressed.
+        let written = |demand: Demand, fill: u64| {
+            let (least, most) = demand.blocks;
+            let least = if compresses(fill) { 0 } else { least };
+            Some(Demand {
+                blocks: (least, most),
+                ..demand
+            })
+        };
         let named = |path: &str| self.now().lookup(path).ok();
         match op {
             Op::Create { path, .. }
@@ -135,14 +144,19 @@ impl Model {
                 path,
                 offset,
                 length,
+                fill,
                 ..
-            } => of_file(named(path)?, *offset, u64::from(*length)),
+            } => written(of_file(named(path)?, *offset, u64::from(*length))?, *fill),
             Op::WriteOpen {
                 slot,
                 offset,
                 length,
+                fill,
                 ..
-            } => of_file(self.open_in(*slot)?, *offset, u64::from(*length)),
+            } => written(
+                of_file(self.open_in(*slot)?, *offset, u64::from(*length))?,
+                *fill,
+            ),
             Op::Copy {
                 from,
                 to,

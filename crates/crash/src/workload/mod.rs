@@ -7,5 +7,6 @@ mod sequences;
 mod vocabulary;
 
 pub use generate::{Generator, Mix};
+pub(crate) use op::compresses;
 pub use op::{Allocate, Durability, Op, Rename, Step, bytes_of};
 pub use sequences::{Sequence, Sequences, Setup};

@@ -267,6 +267,11 @@ impl fmt::Display for Op {
     }
 }
 
+/// Whether the bytes of a write with this `fill` compress.
+pub(crate) fn compresses(fill: u64) -> bool {
+    fill & 3 < 2
+}
+
 /// The bytes of a write: `fill` tells them. Of its low two bits, 0 makes them repetitive, so that
 /// they compress well; with 1 every KiB of four is the same, so that they compress about 4:1;
 /// otherwise they do not. Never zeros.
