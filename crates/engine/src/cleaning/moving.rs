@@ -68,7 +68,7 @@ impl LiveExtent {
         }
     }
 
-    /// Cuts whole blocks so that each part has at most so many of these deltas, which are in order.
+    /// Splits an extent of whole blocks into parts with at most `most` of these deltas each; they are sorted by block.
     pub(super) fn cut_for(self, found: Vec<FoundDelta>, most: usize, out: &mut Vec<LiveExtent>) {
         let mut rest = self;
         if most > 0 {

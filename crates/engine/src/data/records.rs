@@ -161,7 +161,7 @@ impl FileData {
                 Mode::Rewrite => self.store.change(data, fill)?,
                 _ => self.history.update_with(Intent::Shrink, data, fill)?,
             };
-            // The deltas are in the tree: whoever folds them now sees them.
+            // The deltas are in the tree now: a fold that follows sees them.
             drop(bases);
             invariant!(
                 self.store.media.alarm,

@@ -24,8 +24,8 @@ impl HeldBases {
         HeldBases(Arc::new(Mutex::watched(BTreeMap::new(), alarm)))
     }
 
-    /// Holds a block. It is to be called in the view of the tree that finds what is stored: whoever folds asks [`HeldBases::has`] in the
-    /// transaction that does it, so either this comes before, or the view sees what was folded.
+    /// Holds a block. Call it in the view of the tree that finds the block: cleaning asks [`HeldBases::has`] in the transaction that folds, so
+    /// either the block is held before that, or the view sees the folded block.
     pub(crate) fn hold(&self, ino: Ino, block: u64) -> HeldBase {
         let place = (ino.plain(), block);
         *self.0.lock().entry(place).or_default() += 1;

@@ -4,9 +4,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::content::{check_counts, clone, extents, large_zones, open, read, text, write};
+use crate::common::content::{
+    check_counts, clone, extents, large_zones, open, read, text, with_at, write,
+};
 use crate::common::{NOW, create, fresh, noise};
-use persimmon_engine::{CloneRange, CloneWhen, Cloned, Progress, Task, Volume};
+use persimmon_engine::{CloneWhen, Cloned, Progress, Task, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Timestamp;
 use persimmon_format::table::Role;
@@ -28,15 +30,7 @@ fn dedupe_when(
     len: usize,
     when: CloneWhen,
 ) -> Cloned {
-    let range = CloneRange {
-        from: from.0,
-        from_offset: from.1 as u64,
-        to: to.0,
-        to_offset: to.1 as u64,
-        len: len as u64,
-        when,
-    };
-    volume.clone_range(&range, LATER).unwrap()
+    with_at(volume, from, to, len, when, LATER)
 }
 
 /// Bytes that are equal, and of those the ones that became shared.

@@ -40,7 +40,7 @@ fn blocks_of(deltas: &[(Ino, u64, Extent)]) -> Vec<u64> {
     deltas.iter().map(|(_, block, _)| *block).collect()
 }
 
-/// A volume that makes deltas wherever it can, and a file of so many blocks on it.
+/// A volume that makes deltas wherever it can, with one file.
 fn volume(blocks: usize) -> (Arc<SimDevice>, Volume, Ino, Vec<u8>) {
     let device = fresh(large_zones());
     let volume = open(&device);
@@ -304,7 +304,7 @@ fn what_an_fsync_makes_a_delta_to_is_moved_as_it_is() {
     check_counts(&volume);
 }
 
-/// The same of a block that an fsync comes to hold while cleaning writes it folded: it is written as it is, too.
+/// A block that an fsync begins to hold while cleaning writes it folded is written again unfolded.
 #[test]
 fn what_is_held_at_the_end_is_moved_as_it_is() {
     let (sim, before, ino, mut content) = volume(100);
@@ -561,7 +561,7 @@ fn compressed_frames_are_not_folded() {
     check_counts(&volume);
 }
 
-/// Whoever holds blocks while room is short: cleaning wins room without folding them, and the volume goes on.
+/// Blocks are held while room is short: cleaning frees room without folding them, and the volume goes on.
 #[test]
 fn a_full_volume_is_cleaned_while_blocks_are_held() {
     let sim = fresh(SimConfig::new(24, 256));

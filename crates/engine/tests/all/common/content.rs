@@ -7,7 +7,7 @@ use persimmon_engine::{
     CloneRange, CloneWhen, Cloned, Deltas, Options, Progress, Seek, Task, Volume,
 };
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::SHARED;
+use persimmon_format::inode::{SHARED, Timestamp};
 use persimmon_format::packed::{FrameTally, PackUnits, Stored};
 use persimmon_format::references::References;
 use persimmon_format::table::Role;
@@ -188,6 +188,18 @@ pub fn with(
     len: usize,
     when: CloneWhen,
 ) -> Cloned {
+    with_at(volume, from, to, len, when, NOW)
+}
+
+/// As above, at another time.
+pub fn with_at(
+    volume: &Volume,
+    from: (Ino, usize),
+    to: (Ino, usize),
+    len: usize,
+    when: CloneWhen,
+    now: Timestamp,
+) -> Cloned {
     let range = CloneRange {
         from: from.0,
         from_offset: from.1 as u64,
@@ -196,7 +208,7 @@ pub fn with(
         len: len as u64,
         when,
     };
-    volume.clone_range(&range, NOW).unwrap()
+    volume.clone_range(&range, now).unwrap()
 }
 
 /// Until nothing is left of what was deleted.
