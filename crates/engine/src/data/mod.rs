@@ -38,6 +38,7 @@ mod truncations;
 mod whole_clones;
 mod write;
 mod write_back;
+mod zeroing;
 
 use crate::error::{Error, Result};
 use crate::history::History;

@@ -23,7 +23,7 @@ use crate::meta::extents::{self, MappedExtent};
 use crate::meta::{Intent, Place, Transaction, deltas};
 
 /// Extents one record may remove.
-const EXTENTS_MAX: usize = 256;
+pub(super) const EXTENTS_MAX: usize = 256;
 
 /// Inodes freed by one record at most.
 const RECLAIMED_MAX: usize = 64;
@@ -202,22 +202,6 @@ impl FileData {
         })
     }
 
-    /// Makes a range read as zeros, with space set aside for it.
-    pub fn zero(
-        &self,
-        ino: Ino,
-        offset: u64,
-        len: u64,
-        keep_size: bool,
-        now: Timestamp,
-    ) -> Result<()> {
-        let end = end_of(offset, len)?;
-        self.change(ino, |change, file| {
-            self.punch_in(ino, (change, file), (offset, end), now)?;
-            self.preallocate_in(ino, (change, file), (offset, end), keep_size, now)
-        })
-    }
-
     /// Changes a file while nobody else does.
     pub(super) fn change(
         &self,
@@ -242,31 +226,8 @@ impl FileData {
     ) -> Result<()> {
         let size = change.size();
         let unit = BLOCK_SIZE as u64;
-        let (first, last) = (
-            offset.div_ceil(unit),
-            if end >= size {
-                blocks_in(end)
-            } else {
-                end / unit
-            },
-        );
-        // Edges inside blocks are written as zeros, as far as the file reaches.
-        let zeros = [0; BLOCK_SIZE];
-        let writing = Writing {
-            ino,
-            file,
-            change: Some(change),
-            now,
-            hint: WriteHint::default(),
-            has_room: false,
-        };
-        let zero = |from: u64, to: u64| {
-            let to = to.min(size);
-            if from < to {
-                self.write_chunks(&writing, from, &zeros[..(to - from) as usize])?;
-            }
-            Ok::<_, Error>(())
-        };
+        let (first, last) = whole_blocks((offset, end), size);
+        let zero = |from, to| self.zero_within(ino, (change, file), (from, to), now);
         if first > last
             || (first == last && offset / unit == end / unit && !end.is_multiple_of(unit))
         {
@@ -315,7 +276,32 @@ impl FileData {
         Ok(())
     }
 
-    fn preallocate_in(
+    /// Writes zeros to a range inside of a block, as far as the file reaches.
+    pub(super) fn zero_within(
+        &self,
+        ino: Ino,
+        (change, file): (&Change<'_>, &File),
+        (from, to): (u64, u64),
+        now: Timestamp,
+    ) -> Result<()> {
+        let to = to.min(change.size());
+        if from >= to {
+            return Ok(());
+        }
+        let zeros = [0; BLOCK_SIZE];
+        let writing = Writing {
+            ino,
+            file,
+            change: Some(change),
+            now,
+            hint: WriteHint::default(),
+            has_room: false,
+        };
+        self.write_chunks(&writing, from, &zeros[..(to - from) as usize])
+            .map(drop)
+    }
+
+    pub(super) fn preallocate_in(
         &self,
         ino: Ino,
         (change, file): (&Change<'_>, &File),
@@ -358,7 +344,7 @@ impl FileData {
     }
 
     /// From now on blocks of the file are written as frames: in the tree they would take less space than is set aside for them.
-    fn mark_preallocated(&self, ino: Ino) -> Result<()> {
+    pub(super) fn mark_preallocated(&self, ino: Ino) -> Result<()> {
         self.history.update::<_, Error>(Intent::Shrink, |tx| {
             if let Some(mut inode) = tx.inode(ino)?
                 && inode.flags & FLAG_PREALLOCATED == 0
@@ -699,6 +685,16 @@ fn holes(
         holes.push((done, reach));
     }
     (holes, reach)
+}
+
+/// The blocks that a range has whole, in a file of this size: first, and end. The second is the smaller one where the range lies inside of one block.
+pub(super) fn whole_blocks((offset, end): (u64, u64), size: u64) -> (u64, u64) {
+    let unit = BLOCK_SIZE as u64;
+    let last = match end >= size {
+        true => blocks_in(end),
+        false => end / unit,
+    };
+    (offset.div_ceil(unit), last)
 }
 
 /// Zeroes the staged part of a file's last block beyond `size`.

@@ -13,6 +13,26 @@ pub(crate) struct Unwritten<'a> {
     blocks: u64,
 }
 
+impl Unwritten<'_> {
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Gives back some of them, which the tree counts now.
+    pub(crate) fn give_back(&mut self, blocks: u64) {
+        let held = invariant_holds!(
+            self.space.store.media.alarm,
+            blocks <= self.blocks,
+            "{blocks} blocks of {} are given back",
+            self.blocks
+        );
+        if held {
+            self.blocks -= blocks;
+            self.space.give_back_unwritten(blocks);
+        }
+    }
+}
+
 impl Drop for Unwritten<'_> {
     fn drop(&mut self) {
         self.space.give_back_unwritten(self.blocks);

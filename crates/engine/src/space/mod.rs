@@ -17,6 +17,7 @@ mod view;
 use crate::store::Store;
 
 pub use ledger::Promised;
+pub(crate) use ledger::Unwritten;
 pub use quota::Admitted;
 pub(crate) use quota::{BLOCK_SECTORS, QuotaLedger};
 pub(crate) use reserves::{Journal, Work};

@@ -41,3 +41,4 @@ mod tools;
 mod two_copies;
 mod two_devices;
 mod volume;
+mod zeroing;
