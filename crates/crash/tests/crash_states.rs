@@ -31,6 +31,9 @@ const WRITABLE_FROM: u64 = 5_000_000_000;
 const STATES_WITH_LIMITS: u64 = 6_000;
 /// From here on users are limited, too.
 const LIMITS_FROM: u64 = 6_000_000_000;
+const STATES_WITH_EDITS: u64 = 6_000;
+/// From here on most writes are of a few bytes, and synced, and zones are emptied.
+const EDITS_FROM: u64 = 10_000_000_000;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
 
@@ -121,6 +124,7 @@ fn so_is_every_one_with_all_that_shares_moves_and_repeats() {
         (NEAR_FROM, STATES_WITH_NEAR),
         (WRITABLE_FROM, STATES_WITH_WRITABLE),
         (LIMITS_FROM, STATES_WITH_LIMITS),
+        (EDITS_FROM, STATES_WITH_EDITS),
     ] {
         let campaign = Campaign {
             jobs: std::thread::available_parallelism().map_or(2, usize::from),

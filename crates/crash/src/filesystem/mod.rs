@@ -30,7 +30,7 @@ use persimmon_sync::host::Mutex;
 use persimmon_sync::thread::{self, ThreadId};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
-use crate::harness::{LIMITS_FROM, NEAR, REPEATING, Refusal, System};
+use crate::harness::{EDITS_FROM, LIMITS_FROM, NEAR, REPEATING, Refusal, System};
 use crate::stripes;
 use persimmon_sim::device::{SimConfig, SimDevice};
 
@@ -146,7 +146,12 @@ fn has_limits(seed: u64) -> bool {
 
 /// Whether blocks of the volume of a seed take a block each: of half of those with limits, so that these are known exactly.
 fn stores_whole_blocks(seed: u64) -> bool {
-    has_limits(seed) && seed.is_multiple_of(2)
+    has_limits(seed) && seed.is_multiple_of(2) && !has_edits(seed)
+}
+
+/// Whether most writes are small edits, so that there are deltas.
+fn has_edits(seed: u64) -> bool {
+    run_of(seed) >= EDITS_FROM
 }
 
 /// Whether the volume of a seed deduplicates what is written: most of those whose content repeats.
@@ -350,6 +355,7 @@ fn options(config: &SimConfig) -> persimmon_engine::Options {
         },
         deltas: match seed.wrapping_mul(DELTAS_OF_SEED) >> 61 {
             _ if stores_whole_blocks(seed) => Deltas::None,
+            _ if has_edits(seed) => Deltas::Always,
             0..2 => Deltas::Always,
             2 => Deltas::InMemory,
             _ => Deltas::None,

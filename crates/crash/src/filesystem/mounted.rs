@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use persimmon_engine::{Error as EngineError, NewLimits, Quotas, Task};
+use persimmon_format::table::Role;
 use persimmon_format::{Ino, SubvolumeId};
 use persimmon_vfs::{
     Caller, Clock, Error, Handle, OpenFlags, Owner, OwnerKind, ROOT, RenameMode, SetAttr, SetTime,
@@ -571,8 +572,20 @@ impl Mounted {
                 self.vfs.volume().step(Task::Clean)?;
                 Task::FreeZones
             }
+            Step::Empty(number) => return self.empty_a_zone(number),
         };
         self.vfs.volume().step(task).map(drop).map_err(Error::from)
+    }
+
+    fn empty_a_zone(&self, number: u32) -> Result<(), Error> {
+        let volume = self.vfs.volume();
+        let mut zones = volume.zones();
+        zones.retain(|status| status.entry.role == Role::Data && status.entry.valid > 0);
+        if zones.is_empty() {
+            return Ok(());
+        }
+        let zone = zones[number as usize % zones.len()].zone;
+        volume.empty_zones(&[zone]).map_err(Error::from)
     }
 }
 

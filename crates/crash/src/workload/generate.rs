@@ -87,6 +87,10 @@ const LIMIT_OPS_PERCENT: u32 = 6;
 const LIMITED_USERS: u32 = 3;
 /// Blocks that one may take more when a limit is set.
 const MORE_BLOCKS_MAX: u64 = 60;
+/// Of 100 operations on content those that edit a few bytes, where that is done.
+const EDITS_PERCENT: u32 = 60;
+/// Bytes of one.
+const EDIT_BYTES_MAX: u32 = 200;
 /// Snapshots that there are at a time.
 const SNAPSHOTS_MAX: usize = 4;
 
@@ -116,6 +120,8 @@ pub struct Generator {
     shifts: bool,
     /// Content is often what was written before.
     repeats: bool,
+    /// Most writes are of a few bytes of a file, and synced; zones are emptied at random.
+    edits: bool,
     fill: u64,
 }
 
@@ -137,6 +143,7 @@ impl Generator {
             within: String::new(),
             shifts: false,
             repeats: false,
+            edits: false,
             fill: seed << 20,
         }
     }
@@ -194,6 +201,13 @@ impl Generator {
     #[must_use]
     pub fn repeats(mut self, repeats: bool) -> Generator {
         self.repeats = repeats;
+        self
+    }
+
+    /// Most writes are of a few bytes of a file, and synced; zones are emptied at random.
+    #[must_use]
+    pub fn edits(mut self, edits: bool) -> Generator {
+        self.edits = edits;
         self
     }
 
@@ -486,6 +500,9 @@ impl Generator {
                 },
             };
         }
+        if self.edits && size > 0 && self.chance(EDITS_PERCENT) {
+            return self.edit(path, size);
+        }
         let slot = self.rng.random_range(0..SLOTS);
         match self.rng.random_range(0..100) {
             0..8 if self.within.is_empty() => match model.open_in(slot) {
@@ -521,6 +538,19 @@ impl Generator {
                     },
                 }
             }
+        }
+    }
+
+    fn edit(&mut self, path: String, size: u64) -> Op {
+        Op::Write {
+            path,
+            offset: self.rng.random_range(0..size),
+            length: self.rng.random_range(1..=EDIT_BYTES_MAX),
+            fill: self.next_fill(),
+            durability: match self.chance(50) {
+                true => Durability::DataSync,
+                false => Durability::Sync,
+            },
         }
     }
 
@@ -702,6 +732,9 @@ impl Generator {
     }
 
     fn background_op(&mut self) -> Op {
+        if self.edits && self.chance(50) {
+            return Op::Step(Step::Empty(self.rng.random()));
+        }
         match self.rng.random_range(0..20) {
             0..7 => Op::Step(Step::WriteBack),
             7..9 => Op::Step(Step::Commit),

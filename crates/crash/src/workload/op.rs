@@ -56,6 +56,8 @@ pub enum Step {
     Clean,
     /// What deleted snapshots alone held is removed, some of it.
     Settle,
+    /// One of the zones with file data, by this number, is emptied.
+    Empty(u32),
 }
 
 /// An operation on the filesystem. Paths start with `/`, or with the name of a writable snapshot and `:/`; what is copied from may be in
@@ -218,6 +220,7 @@ impl Op {
                 Step::Checkpoint => "checkpoint",
                 Step::Clean => "clean",
                 Step::Settle => "settle",
+                Step::Empty(_) => "empty a zone",
             },
             Op::Snapshot { .. } => "snapshot",
             Op::DeleteSnapshot { .. } => "delete snapshot",
