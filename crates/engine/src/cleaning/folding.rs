@@ -30,7 +30,12 @@ const FOLDED_MAX: usize = 16;
 
 /// Pages that folding makes dirty beside those of the deltas: that of the block, of its inode, which takes less then, and of what changed since
 /// a snapshot.
-pub(super) const PAGES_BESIDE: usize = 3;
+const PAGES_BESIDE: usize = 3;
+
+/// Pages that a block and so many deltas may make dirty, about, where they are folded.
+pub(super) fn pages_with(deltas: usize) -> usize {
+    PAGES_BESIDE + deltas
+}
 
 /// Whether deltas are folded.
 #[derive(Clone, Copy)]
@@ -69,13 +74,6 @@ pub(super) struct Folded {
 pub(super) struct Fold {
     moved: Exchange,
     deltas: Vec<MappedExtent>,
-}
-
-impl Fold {
-    /// Pages that it may make dirty, about.
-    fn weight(&self) -> usize {
-        PAGES_BESIDE + self.deltas.len()
-    }
 }
 
 /// Blocks of a file, and where they are on the device.
@@ -217,7 +215,7 @@ impl Cleaner {
         while !rest.is_empty() {
             let mut weight = 0;
             let fits = |fold: &&Fold| {
-                weight += fold.weight();
+                weight += pages_with(fold.deltas.len());
                 weight <= ops_max
             };
             let count = rest.iter().take_while(fits).count().max(1);

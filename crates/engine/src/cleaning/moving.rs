@@ -9,7 +9,7 @@ use persimmon_format::record::Op;
 use persimmon_format::{Addr, Compression, Ino, checksum};
 
 use super::Cleaner;
-use super::folding::{Fold, Folded, FoundDelta, PAGES_BESIDE};
+use super::folding::{Fold, Folded, FoundDelta, pages_with};
 use crate::error::Result;
 use crate::meta::extents::{self, MappedExtent};
 use crate::meta::{Meta, Transaction, deltas};
@@ -68,12 +68,12 @@ impl LiveExtent {
         }
     }
 
-    /// Splits an extent of whole blocks into parts with at most `most` of these deltas each; they are sorted by block.
+    /// Splits an extent of whole blocks into parts with at most `most` of these deltas each; they are of its blocks, and sorted.
     pub(super) fn cut_for(self, found: Vec<FoundDelta>, most: usize, out: &mut Vec<LiveExtent>) {
         let mut rest = self;
         if most > 0 {
             for delta in found {
-                let skip = block_at(delta.mapped.block).saturating_sub(rest.block);
+                let skip = block_at(delta.mapped.block) - rest.block;
                 if rest.deltas.len() >= most {
                     let behind = rest.part(skip, u64::MAX);
                     let deltas = std::mem::take(&mut rest.deltas);
@@ -134,10 +134,9 @@ impl Loaded {
 
     /// Pages that moving it may make dirty, about.
     pub(super) fn weight(&self) -> usize {
-        1 + self
-            .folded
+        self.folded
             .as_ref()
-            .map_or(0, |folded| PAGES_BESIDE + folded.deltas.len())
+            .map_or(1, |folded| pages_with(folded.deltas.len()))
     }
 
     /// Some of its blocks, as they were read.
@@ -334,19 +333,21 @@ impl Moving {
             ino, block, frame, ..
         } = &loaded.extent;
         match frame {
-            Extent::Frame { addr, crcs } => self.runs.push(Run {
-                ino: *ino,
-                file_block: *block,
-                data: loaded
-                    .folded
-                    .as_ref()
-                    .map_or(&loaded.blocks, |f| &f.blocks)
-                    .clone(),
-                crcs: loaded.folded.as_ref().map_or(crcs, |f| &f.crcs).clone(),
-                packed: Vec::new(),
-                life,
-                from: Some(MovedFrom::Frame(*addr)),
-            }),
+            Extent::Frame { addr, crcs } => {
+                let (data, crcs) = match &loaded.folded {
+                    Some(folded) => (&folded.blocks, &folded.crcs),
+                    None => (&loaded.blocks, crcs),
+                };
+                self.runs.push(Run {
+                    ino: *ino,
+                    file_block: *block,
+                    data: data.clone(),
+                    crcs: crcs.clone(),
+                    packed: Vec::new(),
+                    life,
+                    from: Some(MovedFrom::Frame(*addr)),
+                });
+            }
             Extent::Packed(packed) => {
                 self.add_packed(loaded, packed, life, blocks_max, store);
             }

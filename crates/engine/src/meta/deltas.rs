@@ -106,7 +106,8 @@ pub(crate) fn belonging_to(
     let scope = &meta.versions.at(owned)?.scope;
     let is_belonging = |delta: &&MappedExtent| {
         let is_delta = matches!(delta.extent, Extent::Compressed(_) | Extent::Packed(_));
-        is_delta && scope.owns(delta.version)
+        // One that is of several blocks is damage, and may begin before the extent.
+        is_delta && delta.extent.blocks() == 1 && scope.owns(delta.version)
     };
     let places = all.chunk_by(|one, other| one.block == other.block);
     let alone = places.filter_map(|versions| match versions {
