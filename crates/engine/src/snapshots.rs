@@ -155,9 +155,23 @@ impl Snapshots {
         // Also if it is the first thing that happens, its number is not the next one's.
         let largest = self.list().last().map_or(SubvolumeId::MAIN, |(id, _)| *id);
         self.last_given.lock().get_or_insert(largest);
+        // One record changes all of them.
+        let taken_max = self.store.transaction_ops_max() / 2;
         self.edit(Intent::Shrink, |edit, _| {
-            let known = id != SubvolumeId::MAIN && edit.subvolumes.remove(&id).is_some();
-            known.then_some(()).ok_or(Error::NoSuchSnapshot)
+            let known = edit.subvolumes.get(&id).filter(|_| id != SubvolumeId::MAIN);
+            let origin = known.ok_or(Error::NoSuchSnapshot)?.origin;
+            edit.subvolumes.remove(&id);
+            // What has its number later is not to be taken for what they were taken of.
+            let taken_of_it = edit.subvolumes.values_mut().filter(|of| of.origin == id);
+            let mut count = 0;
+            for snapshot in taken_of_it {
+                snapshot.origin = origin;
+                count += 1;
+            }
+            match count > taken_max {
+                true => Err(Error::OriginOfTooMany(count)),
+                false => Ok(()),
+            }
         })
     }
 
