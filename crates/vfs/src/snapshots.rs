@@ -45,10 +45,11 @@ pub fn snapshots_of(id: SubvolumeId) -> Ino {
     }
 }
 
-/// Whether an inode is a directory of snapshots.
+/// Whether an inode is a directory of snapshots. Each has one number: that of the main subvolume has no other one.
 #[must_use]
 pub fn is_snapshots(ino: Ino) -> bool {
-    ino == SNAPSHOTS || ino.plain() == OF_SNAPSHOT
+    let is_of_snapshot = !matches!(ino.subvolume(), SubvolumeId::MAIN | SubvolumeId::NONE);
+    ino == SNAPSHOTS || ino.plain() == OF_SNAPSHOT && is_of_snapshot
 }
 
 /// The subvolume whose directory of snapshots that is.

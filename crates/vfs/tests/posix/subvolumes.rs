@@ -130,7 +130,11 @@ fn these_directories_are_found_and_not_listed_and_hidden_by_files() {
         errno(vfs.create(&fs.root, root, b".snapshots", 0, READ_WRITE)),
         libc::EISDIR
     );
-    // Of a subvolume that is not there, there is none.
+    // The main one has no second, and of a subvolume that is not there, there is none.
+    let second = directory.ino.plain();
+    assert_eq!(errno(vfs.getattr(second)), libc::ESTALE);
+    let created = vfs.create(&fs.root, second, b"n", 0, READ_WRITE);
+    assert_eq!(errno(created), libc::ESTALE);
     for id in [SubvolumeId(9), SubvolumeId::NONE] {
         assert_eq!(errno(vfs.getattr(snapshots_of(id))), libc::ESTALE);
     }
