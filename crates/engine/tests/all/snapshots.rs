@@ -6,13 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::content::{
-    check_counts, check_stored, clone, edit, large_zones, open, open_as, open_with, read, settle,
-    text, valid_blocks, write,
+    check_counts, check_stored, clone, edit, large_zones, open, open_with, read, settle, text,
+    valid_blocks, write,
 };
 use crate::common::{NOW, create, fresh, noise, unlink};
-use persimmon_engine::{Deltas, Error, Intent, Options, Progress, Task, Volume};
+use persimmon_engine::{Deltas, Error, Intent, Progress, Task, Volume};
 use persimmon_format::inode::Inode;
-use persimmon_format::page::PAGE_SIZE;
 use persimmon_format::table::Role;
 use persimmon_format::{Compression, Ino, Key, KeyKind, SubvolumeId};
 use persimmon_sim::{SimConfig, SimDevice};
@@ -176,49 +175,6 @@ fn names_are_checked() {
     ));
     volume.snapshots().delete(id).unwrap();
     take(&[b'a'; 255]).unwrap();
-}
-
-/// A later one may have its number. All of them change in one record, for whose pages the cache has room, or the snapshot stays.
-#[test]
-fn snapshots_of_a_deleted_one_are_of_its_origin() {
-    const TAKEN: usize = 200;
-    let device = fresh(large_zones());
-    let options = Options {
-        cache_bytes_max: 64 * PAGE_SIZE,
-        ..Options::default()
-    };
-    let volume = open_as(&device, options);
-    let snapshots = volume.snapshots();
-    let dev = snapshots.take(MAIN, b"dev", false, NOW).unwrap();
-    let below = snapshots.take(dev, b"below", false, NOW).unwrap();
-    let take = |at: usize| {
-        let name = format!("{at:0>255}").into_bytes();
-        snapshots.take(below, &name, at % 2 == 0, NOW).unwrap()
-    };
-    let taken: Vec<SubvolumeId> = (0..TAKEN).map(take).collect();
-    let refused = snapshots.delete(below);
-    assert!(
-        matches!(refused, Err(Error::OriginOfTooMany(TAKEN))),
-        "{refused:?}"
-    );
-    let origins = |of: SubvolumeId| {
-        let all = snapshots.list().into_iter();
-        all.filter(|snapshot| snapshot.origin == of).count()
-    };
-    assert_eq!((origins(dev), origins(below)), (1, TAKEN));
-    let (gone, kept) = taken.split_at(150);
-    gone.iter().for_each(|id| snapshots.delete(*id).unwrap());
-    snapshots.delete(below).unwrap();
-    assert_eq!((origins(dev), origins(below)), (kept.len(), 0));
-    volume.sync().unwrap();
-    device.cut();
-    let volume = open(&Arc::new(device.persisted(1)), Compression::None);
-    let origins: BTreeMap<SubvolumeId, SubvolumeId> = { volume.snapshots().list() }
-        .iter()
-        .map(|snapshot| (snapshot.id, snapshot.origin))
-        .collect();
-    let due = kept.iter().map(|id| (*id, dev)).chain([(dev, MAIN)]);
-    assert_eq!(origins, due.collect());
 }
 
 /// What is deleted while a snapshot has it is freed with the snapshot, and no sooner.
