@@ -820,11 +820,21 @@ int persimmon_take_snapshot(const struct persimmon_fs *fs,
                             const char *name,
                             int writable);
 
-// Deletes a snapshot with all that is in it. `EBUSY`: a file in it is open for writing.
+// Takes a snapshot of the snapshot `of`, as `persimmon_take_snapshot` does of all files. `ENOENT`: there is no snapshot `of`.
+//
+// # Safety
+// `fs` is a handle; the names are strings.
+int persimmon_take_snapshot_of(const struct persimmon_fs *fs,
+                               const char *of,
+                               const char *name,
+                               int writable);
+
+// Deletes a snapshot with all that is in it. `EBUSY`: a file in it is open for writing. Snapshots that were taken of it stay.
 //
 // # Safety
 // `fs` is a handle; `name` a string.
-int persimmon_delete_snapshot(const struct persimmon_fs *fs, const char *name);
+int persimmon_delete_snapshot(const struct persimmon_fs *fs,
+                              const char *name);
 
 // Gives a snapshot another name. `EEXIST`: another one has it.
 //

@@ -163,7 +163,26 @@ pub unsafe extern "C" fn persimmon_take_snapshot(
     }
 }
 
-/// Deletes a snapshot with all that is in it. `EBUSY`: a file in it is open for writing.
+/// Takes a snapshot of the snapshot `of`, as `persimmon_take_snapshot` does of all files. `ENOENT`: there is no snapshot `of`.
+///
+/// # Safety
+/// `fs` is a handle; the names are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_take_snapshot_of(
+    fs: *const persimmon_fs,
+    of: *const c_char,
+    name: *const c_char,
+    writable: c_int,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_two_paths(fs, of, name, |fs, of, name| {
+            Ok(fs.take_snapshot_of(of, name, writable != 0)?)
+        })
+    }
+}
+
+/// Deletes a snapshot with all that is in it. `EBUSY`: a file in it is open for writing. Snapshots that were taken of it stay.
 ///
 /// # Safety
 /// `fs` is a handle; `name` a string.

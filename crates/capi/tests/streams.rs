@@ -127,6 +127,12 @@ fn what_cannot_be_is_told() {
         0
     );
     assert_eq!(send(c"own".as_ptr(), null(), 1), libc::EINVAL);
+    let take_of = |of: &CStr, name: &CStr| unsafe {
+        persimmon_take_snapshot_of(fs, of.as_ptr(), name.as_ptr(), 0)
+    };
+    assert_eq!(take_of(c"own", c"below"), 0);
+    assert_eq!(take_of(c"none", c"x"), libc::ENOENT);
+    assert_eq!(take_of(c"own", c"below"), libc::EEXIST);
     let receive = |fd| unsafe { persimmon_receive_snapshot(fs, fd, None, null_mut()) };
     assert_eq!(receive(-1), libc::EBADF);
     let nothing = tempfile::tempfile().unwrap();

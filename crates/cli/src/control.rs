@@ -244,7 +244,7 @@ pub fn carry_out(
         Command::Paths(inos) => paths(volume, &inos),
         Command::Clean { free_basis_points } => clean::step(volume, free_basis_points),
         Command::Tune(changes) => tune::change(volume, commit, &changes),
-        Command::Snapshots(question) => snapshots::answer(volume, question),
+        Command::Snapshots(question) => snapshots::answer(vfs, question),
         Command::Send(question) => senders.answer(vfs, question),
         Command::Quota(question) => quota::answer(vfs, question, asked),
         Command::Trace { from } => trace::read(volume, from),

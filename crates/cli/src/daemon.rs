@@ -110,6 +110,14 @@ impl Daemon {
         }
         self.tell(report::recovery_lines(&self.device, opened.recovery()));
         self.check_whole(opened.volume(), opened.recovery())?;
+        let opened = match &self.options.subvolume {
+            Some(name) => {
+                let found = opened.subvolume_named(name.as_bytes(), &self.device);
+                let id = found.map_err(mount_failed)?;
+                opened.with_subvolume(id)
+            }
+            None => opened,
+        };
         let volume = Arc::clone(opened.volume());
         let fs = opened
             .start(Arc::new(SystemClock))
@@ -170,6 +178,7 @@ impl Daemon {
         self.check_whole(opened.volume(), opened.recovery())?;
         let volume = Arc::clone(opened.volume());
         let (fs, orphans) = opened
+            .with_subvolume(handover.facts.subvolume)
             .resume(Arc::new(SystemClock))
             .map_err(|error| exit::error(MOUNT_SYSTEM, error.to_string()))?;
         let latencies = Arc::<Latencies>::default();
@@ -215,6 +224,7 @@ impl Daemon {
             self.shown_options(),
             Arc::clone(latencies),
         );
+        let source = source.of_subvolume(fs.vfs().subvolume());
         let commit = Arc::clone(fs.commit_interval());
         Answers::new(Arc::clone(fs.vfs()), source, commit, successor)
     }

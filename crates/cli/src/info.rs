@@ -27,7 +27,11 @@ impl InfoCommand {
         }
         let limit = |limit: Option<u32>| limit.map_or("no limit".into(), |n| n.to_string());
         let state = match (&info.mount_point, info.daemon_pid, info.clean) {
-            (Some(dir), Some(pid), _) => format!("mounted at {} by process {pid}", dir.display()),
+            (Some(dir), Some(pid), _) => {
+                let of = info.subvolume.as_ref();
+                let of = of.map_or_else(String::new, |name| format!(", subvolume {name}"));
+                format!("mounted at {} by process {pid}{of}", dir.display())
+            }
             (_, _, Some(false)) => {
                 "not mounted; was not unmounted, the next mount recovers it".into()
             }

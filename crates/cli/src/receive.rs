@@ -12,7 +12,7 @@ use persimmon::internal::format::shown::shown;
 use persimmon::stream::{
     Directory, ReceiveError, Received, VolumeTarget, Warning, Watch, receive, resume_token,
 };
-use persimmon::vfs::{SNAPSHOTS, SNAPSHOTS_NAME};
+use persimmon::vfs::{Ino, SNAPSHOTS_NAME, is_snapshots};
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 
@@ -87,10 +87,10 @@ impl Watch for Watcher {
     }
 }
 
-/// Whether a directory is the root of a mounted volume.
+/// Whether a directory is the root of a mounted volume, or of a snapshot in it.
 fn is_root(dir: &Path) -> bool {
     let snapshots = dir.join(OsStr::from_bytes(SNAPSHOTS_NAME));
-    std::fs::symlink_metadata(snapshots).is_ok_and(|found| found.ino() == SNAPSHOTS.0)
+    std::fs::symlink_metadata(snapshots).is_ok_and(|found| is_snapshots(Ino(found.ino())))
 }
 
 impl Receive {
@@ -111,7 +111,7 @@ impl Receive {
                     self.receive(|input, watch| receive(input, &mut target, watch))?;
                 let root = (!self.no_snapshot && is_root(&dir)).then_some(dir);
                 let taken = root.map(|dir| {
-                    let mounted = Mounted::of(dir)?;
+                    let mounted = Mounted::at_root(dir)?;
                     mounted.take(OsStr::from_bytes(&received.origin.snapshot.name))
                 });
                 self.tell(&received, warnings, taken)

@@ -13,8 +13,11 @@ use persimmon::internal::engine::{
 use persimmon::internal::format::inode::ROOT;
 use persimmon::internal::format::table::Role;
 use persimmon::internal::format::zone_header::{self, VolumeIdentity};
+use persimmon::vfs::SubvolumeId;
 use persimmon_fuse::{Histogram, Latencies};
 use serde::{Deserialize, Serialize};
+
+use crate::control::Name;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -30,6 +33,12 @@ pub struct Info {
     /// What was given after `-o`, and `allow_other` or `noallow_other`; null if it is not mounted.
     #[serde(default)]
     pub mount_options: Option<String>,
+    /// The subvolume whose root is the root of the mount, by its name; null for the main one, and if it is not mounted.
+    #[serde(default)]
+    pub subvolume: Option<Name>,
+    /// Its number; 0 is the main one.
+    #[serde(default)]
+    pub subvolume_id: u16,
     /// UUID.
     pub uuid: String,
     /// Label, may be empty.
@@ -326,6 +335,8 @@ impl Source {
                 mount_point: None,
                 daemon_pid: None,
                 mount_options: None,
+                subvolume: None,
+                subvolume_id: SubvolumeId::MAIN.0,
                 uuid,
                 label,
                 format_version: zone_header::FORMAT_VERSION,
@@ -369,6 +380,12 @@ impl Source {
         self
     }
 
+    /// With this subvolume as the root.
+    pub fn of_subvolume(mut self, id: SubvolumeId) -> Source {
+        self.info.subvolume_id = id.0;
+        self
+    }
+
     /// Not mounted; what opening it found.
     pub fn opened(mut self, recovery: &RecoveryReport) -> Source {
         self.info.clean = Some(recovery.clean);
@@ -385,6 +402,10 @@ impl Source {
             metadata_available_bytes: space.metadata_available_bytes,
             inodes: space.inodes,
             failed_zones: self.volume.failed_zones(),
+            // It may have got another name.
+            subvolume: { self.volume.snapshots() }
+                .get(SubvolumeId(self.info.subvolume_id))
+                .map(|subvolume| Name::new(&subvolume.name)),
             // An error makes it so too.
             read_only: self.info.read_only || self.volume.is_read_only(),
             frozen: Freezing::of(&self.volume).is_frozen(),

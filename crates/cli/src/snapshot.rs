@@ -5,7 +5,7 @@ mod diff;
 mod retention;
 mod sides;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use persimmon::internal::format::shown::shown;
 use persimmon::internal::format::{Ino, is_snapshot_name};
-use persimmon::vfs::{ROOT, SNAPSHOTS, SNAPSHOTS_NAME, SubvolumeId};
+use persimmon::vfs::{ROOT, SNAPSHOTS_NAME, SubvolumeId, is_snapshots};
 use persimmon::{Filesystem, FilesystemError, Options, Timestamp};
 use persimmon_fuse::size::show_bytes;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -81,7 +81,7 @@ impl SnapshotCommand {
     }
 }
 
-/// Take a snapshot of all files, as they are now.
+/// Take a snapshot of all files, as they are now, or of those of a snapshot that can be written to.
 ///
 /// Takes no room until something is changed. It is durable when the command returns.
 #[derive(Args)]
@@ -93,6 +93,9 @@ struct Create {
     /// Let files in it be changed, without a change of the others
     #[arg(long)]
     writable: bool,
+    /// Take it of this snapshot [default: of the volume, or of what is mounted]
+    #[arg(long, value_name = "SUBVOLUME")]
+    of: Option<OsString>,
 }
 
 /// List snapshots, and what each of them alone holds.
@@ -184,6 +187,8 @@ enum Place {
 pub struct Mounted {
     root: PathBuf,
     directory: PathBuf,
+    /// Number of the subvolume that it is a mount of.
+    subvolume: u16,
 }
 
 impl Mounted {
@@ -201,8 +206,13 @@ impl Mounted {
         for root in first.into_iter().chain([dir.clone()]) {
             let directory = root.join(name);
             match std::fs::symlink_metadata(&directory) {
-                Ok(metadata) if metadata.ino() == SNAPSHOTS.0 => {
-                    return Ok(Mounted { root, directory });
+                Ok(metadata) if is_snapshots(Ino(metadata.ino())) => {
+                    let subvolume = info.subvolume_id;
+                    return Ok(Mounted {
+                        root,
+                        directory,
+                        subvolume,
+                    });
                 }
                 Ok(_) => {
                     return Err(anyhow!(
@@ -219,12 +229,66 @@ impl Mounted {
         ))
     }
 
+    /// Below the root of the mount, or of a snapshot in it, which is `root`: to take a snapshot of that.
+    pub fn at_root(root: PathBuf) -> Result<Mounted> {
+        let info: Info = live::ask(&root, "info")?;
+        Ok(Mounted {
+            directory: root.join(OsStr::from_bytes(SNAPSHOTS_NAME)),
+            root,
+            subvolume: info.subvolume_id,
+        })
+    }
+
     fn ask<T: serde::de::DeserializeOwned>(&self, question: Question) -> Result<T> {
         control::ask(&self.root, &Command::Snapshots(question))
     }
 
-    fn path(&self, name: &OsStr) -> PathBuf {
-        self.directory.join(name)
+    /// All snapshots of the volume.
+    fn rows(&self) -> Result<Vec<Row>> {
+        let mut rows: Vec<Row> = Vec::new();
+        loop {
+            let after = rows.last().map_or(0, |row| row.id);
+            let more: Vec<Row> = self.ask(Question::List { after })?;
+            if more.is_empty() {
+                return Ok(rows);
+            }
+            rows.extend(more);
+        }
+    }
+
+    /// Where a snapshot is: the root of the main subvolume lists all of them, that of another one what was taken of it.
+    fn path(&self, name: &OsStr) -> Result<PathBuf> {
+        if self.subvolume == SubvolumeId::MAIN.0 {
+            return Ok(self.directory.join(name));
+        }
+        self.path_among(&self.rows()?, name).ok_or_else(|| {
+            told(
+                name,
+                &"it was not taken of what is mounted here; unmount it, and name the device",
+            )
+        })
+    }
+
+    /// The same, by all snapshots that there are. What is not among them is nowhere.
+    fn path_among(&self, rows: &[Row], name: &OsStr) -> Option<PathBuf> {
+        let row_of = |id: u16| rows.iter().find(|row| row.id == id);
+        let is_it = |row: &&Row| row.name.bytes() == name.as_bytes();
+        let Some(mut row) = rows.iter().find(is_it) else {
+            return Some(self.directory.join(name));
+        };
+        let mut names = vec![name];
+        for _ in rows {
+            if row.origin == self.subvolume {
+                let between = OsStr::from_bytes(SNAPSHOTS_NAME);
+                let below = names.iter().rev().flat_map(|name| [*name, between]);
+                // But for the last directory.
+                let below = below.take(2 * names.len() - 1);
+                return Some(below.fold(self.directory.clone(), |path, name| path.join(name)));
+            }
+            row = row_of(row.origin)?;
+            names.push(OsStr::from_bytes(row.name.bytes()));
+        }
+        None
     }
 
     /// Inodes that may differ; none where that would be too many to tell.
@@ -293,6 +357,14 @@ impl Place {
         })
     }
 
+    /// Number of the subvolume whose files are those that are not in a snapshot.
+    fn subvolume(&self) -> u16 {
+        match self {
+            Place::Opened(_) => SubvolumeId::MAIN.0,
+            Place::Live(mounted) => mounted.subvolume,
+        }
+    }
+
     fn rows(&self) -> Result<Vec<Row>> {
         let mounted = match self {
             Place::Opened(filesystem) => {
@@ -300,15 +372,7 @@ impl Place {
             }
             Place::Live(mounted) => mounted,
         };
-        let mut rows: Vec<Row> = Vec::new();
-        loop {
-            let after = rows.last().map_or(0, |row| row.id);
-            let more: Vec<Row> = mounted.ask(Question::List { after })?;
-            if more.is_empty() {
-                return Ok(rows);
-            }
-            rows.extend(more);
-        }
+        mounted.rows()
     }
 
     fn space(&self, row: &Row) -> Result<u64> {
@@ -347,8 +411,31 @@ impl Place {
                 mounted.sync()
             }
             Place::Live(mounted) => {
-                let made = std::fs::create_dir(mounted.path(name));
+                let made = std::fs::create_dir(mounted.directory.join(name));
                 made.map_err(|error| of_system(name, error))?;
+                mounted.sync()
+            }
+        }
+    }
+
+    /// Takes one of a snapshot.
+    fn take_of(&self, of: &OsStr, name: &OsStr, writable: bool) -> Result<()> {
+        check_name(of)?;
+        check_name(name)?;
+        match self {
+            Place::Opened(filesystem) => {
+                let rows = self.rows()?;
+                if !rows.iter().any(|row| row.name.bytes() == of.as_bytes()) {
+                    return Err(told(of, &"there is no such snapshot"));
+                }
+                let taken = filesystem.take_snapshot_of(of, name, writable);
+                taken.map_err(|error| of_library(name, error))
+            }
+            Place::Live(mounted) => {
+                // As with one of all files.
+                crate::sync::make_durable(&mounted.root)?;
+                let [of, name] = [of, name].map(|name| Name::new(name.as_bytes()));
+                let _: u16 = mounted.ask(Question::TakeOf { of, name, writable })?;
                 mounted.sync()
             }
         }
@@ -362,7 +449,11 @@ impl Place {
                 deleted.map_err(|error| of_library(name, error))
             }
             Place::Live(mounted) => {
-                let removed = std::fs::remove_dir(mounted.path(name));
+                if mounted.is_root(name) {
+                    let why = "it is mounted here, and cannot be deleted while it is";
+                    return Err(told(name, &why));
+                }
+                let removed = std::fs::remove_dir(mounted.path(name)?);
                 removed.map_err(|error| of_system(name, error))
             }
         }
@@ -381,7 +472,8 @@ impl Place {
                 })
             }
             Place::Live(mounted) => {
-                let (from, to) = (mounted.path(old), mounted.path(new));
+                let from = mounted.path(old)?;
+                let to = from.with_file_name(new);
                 let renamed = renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE);
                 renamed.map_err(|error| match error {
                     Errno::EXIST => of_system(new, error.into()),
@@ -412,6 +504,16 @@ impl Mounted {
         place.take(name, false)
     }
 
+    /// Whether that is the name of the subvolume that it is a mount of.
+    fn is_root(&self, name: &OsStr) -> bool {
+        if self.subvolume == SubvolumeId::MAIN.0 {
+            return false;
+        }
+        let info = live::ask::<Info>(&self.root, "info");
+        let of = info.ok().and_then(|info| info.subvolume);
+        of.is_some_and(|of| of.bytes() == name.as_bytes())
+    }
+
     fn sync(&self) -> Result<()> {
         let directory = std::fs::File::open(&self.directory)?;
         Ok(directory.sync_all()?)
@@ -421,7 +523,10 @@ impl Mounted {
 impl Create {
     fn run(&self) -> Result<u8> {
         let place = Place::of(&self.target, Access::Write)?;
-        place.take(&self.name, self.writable)?;
+        match &self.of {
+            Some(of) => place.take_of(of, &self.name, self.writable)?,
+            None => place.take(&self.name, self.writable)?,
+        }
         place.end()?;
         Ok(0)
     }
@@ -434,6 +539,8 @@ struct Listed<'a> {
     /// When it was taken, by UTC.
     taken: String,
     writable: bool,
+    /// The snapshot that it was taken of; null if of the main subvolume.
+    of: Option<&'a Name>,
     /// Bytes that are freed when it alone is deleted.
     own_bytes: u64,
 }
@@ -452,6 +559,7 @@ impl List {
         let place = Place::of(&self.target, Access::Read)?;
         let mut rows = place.rows()?;
         rows.sort_by(|a, b| (a.time(), a.name.bytes()).cmp(&(b.time(), b.name.bytes())));
+        let names: HashMap<u16, &Name> = rows.iter().map(|row| (row.id, &row.name)).collect();
         let mut listed = Vec::new();
         for row in &rows {
             if let Some(own_bytes) = place.space_if_there(row)? {
@@ -459,6 +567,7 @@ impl List {
                     name: &row.name,
                     taken: instant(row.time()),
                     writable: row.writable,
+                    of: names.get(&row.origin).copied(),
                     own_bytes,
                 };
                 listed.push((row, one));
@@ -478,13 +587,14 @@ impl List {
                         "read-only"
                     }
                     .to_owned(),
+                    listed.of.map_or_else(String::new, Name::to_string),
                     show_bytes(listed.own_bytes),
                 ]
             });
-            let headings = ["name", "taken (UTC)", "", "holds alone"];
+            let headings = ["name", "taken (UTC)", "", "of", "holds alone"];
             output::print(output::table(
                 &headings,
-                &[false, false, false, true],
+                &[false, false, false, false, true],
                 cells,
             ))?;
         }
@@ -533,7 +643,8 @@ impl Diff {
                 .ok_or_else(|| told(name, &"there is no such snapshot"))
         };
         let from = numbered(&self.from)?;
-        let to = self.to.as_deref().map(numbered).transpose()?.unwrap_or(0);
+        let to = self.to.as_deref().map(numbered).transpose()?;
+        let to = to.unwrap_or_else(|| place.subvolume());
         let mut differences = Vec::new();
         let mut tell = |change: Change, path: &[u8]| {
             let path = if path.is_empty() { b"/" } else { path };
@@ -547,13 +658,13 @@ impl Diff {
         };
         match &place {
             Place::Live(mounted) => {
-                if to == 0 {
+                if self.to.is_none() {
                     // What is staged is not told among the changes.
                     crate::sync::make_durable(&mounted.root)?;
                 }
                 let changed = mounted.changes(from, to)?;
-                let top = self.to.as_ref().map(|to| mounted.path(to));
-                let from = MountSide::new(mounted.path(&self.from))?;
+                let top = self.to.as_ref().map(|to| mounted.path(to)).transpose()?;
+                let from = MountSide::new(mounted.path(&self.from)?)?;
                 let to = MountSide::new(top.unwrap_or_else(|| mounted.root.clone()))?;
                 diff::compare(&from, &to, changed.as_ref(), &mut tell)?;
             }
@@ -593,6 +704,14 @@ impl Prune {
         let mut rows = place.rows()?;
         // What can be written to is in use, or was taken for that.
         rows.retain(|row| !row.writable && row.name.bytes().starts_with(self.prefix.as_bytes()));
+        if let Place::Live(mounted) = &place {
+            // What was not taken of what is mounted is not there.
+            let all = place.rows()?;
+            rows.retain(|row| {
+                let name = OsStr::from_bytes(row.name.bytes());
+                mounted.path_among(&all, name).is_some()
+            });
+        }
         rows.sort_by_key(Row::time);
         let times: Vec<i64> = rows.iter().map(|row| row.seconds).collect();
         let mut pruned = Pruned {

@@ -167,6 +167,9 @@ pub enum Error {
     /// No more snapshots are possible.
     #[error("there are {0} snapshots, and there can be no more; delete some first")]
     TooManySnapshots(usize),
+    /// Too many snapshots were taken of the one that is to be deleted for one record to have them all.
+    #[error("{0} snapshots were taken of it; delete some of those first")]
+    OriginOfTooMany(usize),
     /// Somebody takes as much as they may.
     #[error(
         "the quota of {} {} is exhausted; free space, or raise the limit with `persimmon quota set`", owner.kind, owner.id

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 
 use persimmon_format::inode::{SHARED, Timestamp};
+use persimmon_format::log::RECORD_LEN_MAX;
+use persimmon_format::page::PAGE_SIZE;
 use persimmon_format::quota::{Counting, QuotaState};
 use persimmon_format::record::Op;
 use persimmon_format::version::{Changes, Subvolume, Version, is_snapshot_name};
@@ -27,6 +29,11 @@ const ALL_ITEMS: (Place, Place) = ((KeyKind::INODE, 0), (KeyKind::REFERENCES, 0)
 const ENTRIES_MAX: usize = 1024;
 /// Looks that begin anew because snapshots come and go.
 const LOOKS_MAX: u32 = 16;
+
+/// Bytes of a page that is no less than half full.
+const PAGE_BYTES_MIN: usize = PAGE_SIZE / 2;
+/// Bytes of a subvolume beside its name, in the table or in a record: 19, a key, and its place in the page.
+const SUBVOLUME_BYTES: usize = 48;
 
 type Subvolumes = BTreeMap<SubvolumeId, Subvolume>;
 
@@ -155,9 +162,24 @@ impl Snapshots {
         // Also if it is the first thing that happens, its number is not the next one's.
         let largest = self.list().last().map_or(SubvolumeId::MAIN, |(id, _)| *id);
         self.last_given.lock().get_or_insert(largest);
+        let pages_max = self.store.transaction_ops_max() / 2;
         self.edit(Intent::Shrink, |edit, _| {
-            let known = id != SubvolumeId::MAIN && edit.subvolumes.remove(&id).is_some();
-            known.then_some(()).ok_or(Error::NoSuchSnapshot)
+            let known = edit.subvolumes.get(&id).filter(|_| id != SubvolumeId::MAIN);
+            let origin = known.ok_or(Error::NoSuchSnapshot)?.origin;
+            edit.subvolumes.remove(&id);
+            let table_bytes = edit.subvolumes.values().map(item_bytes).sum::<usize>();
+            // What has its number later is not to be taken for what they were taken of. One record changes all of them, or none.
+            let (mut count, mut bytes) = (0, 0);
+            for snapshot in edit.subvolumes.values_mut().filter(|of| of.origin == id) {
+                snapshot.origin = origin;
+                count += 1;
+                bytes += item_bytes(snapshot);
+            }
+            let pages = count.min(table_bytes.div_ceil(PAGE_BYTES_MIN));
+            match pages > pages_max || bytes > RECORD_LEN_MAX / 2 {
+                true => Err(Error::OriginOfTooMany(count)),
+                false => Ok(()),
+            }
         })
     }
 
@@ -617,6 +639,11 @@ fn check_name(all: &Subvolumes, name: &[u8]) -> Result<()> {
         return Err(Error::SnapshotExists);
     }
     Ok(())
+}
+
+/// Bytes that a subvolume takes at most.
+fn item_bytes(subvolume: &Subvolume) -> usize {
+    SUBVOLUME_BYTES + subvolume.name.len()
 }
 
 /// Puts what an edited table has other than the one that is there.

@@ -28,6 +28,7 @@ use self::questions::Questions;
 use crate::answer::Door;
 use crate::ledger::OpenFile;
 use crate::live::Live;
+use crate::nodes;
 use crate::options::MountOptions;
 use crate::protocol::{Answer, Call, Errno, Header, opcode};
 use crate::session::{Closing, Event};
@@ -137,7 +138,7 @@ impl Adapter {
             opcode::MKNOD => self.mknod(call),
             opcode::MKDIR => return self.mkdir(call, transport),
             opcode::UNLINK => self.unlink(call),
-            opcode::RMDIR => self.rmdir(call),
+            opcode::RMDIR => return self.rmdir(call, transport),
             opcode::RENAME | opcode::RENAME2 => return self.rename(call, transport),
             opcode::LINK => self.link(call),
             opcode::OPEN | opcode::FLUSH if self.may_leave_opens_out() => Err(UNKNOWN),
@@ -213,6 +214,8 @@ impl Adapter {
 
 impl Serve for Adapter {
     fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
+        // One that waited comes a second time, and has the inode by then.
+        call.header.node = nodes::inode(&self.door.vfs, call.header.node).0;
         let _under_way = match self.freezer.admit(call, transport) {
             Ok(under_way) => under_way,
             Err(outcome) => return outcome,
@@ -256,7 +259,7 @@ fn sync_parent(vfs: &Vfs, dirsync: bool, parent: Ino) -> Result<()> {
     }
 }
 
-/// The inode a request is about.
+/// The inode a request is about: [`Serve::serve`] has put it in the place of the number in the mount.
 fn node(call: &Call<'_>) -> Ino {
     Ino(call.header.node)
 }

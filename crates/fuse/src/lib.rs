@@ -15,6 +15,7 @@ pub mod lifetimes;
 pub mod live;
 mod lost;
 pub mod mounts;
+pub mod nodes;
 pub mod nothing;
 pub mod options;
 mod processes;

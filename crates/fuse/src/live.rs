@@ -3,6 +3,8 @@
 //! may ask, so each answer takes a bounded look at the volume, and all are given by a thread for questions: those that serve
 //! the kernel do not wait for them. Having everything written is for those who may give commands.
 
+use persimmon_vfs::Ino;
+
 /// Attributes that begin so are answered by the daemon and stored nowhere.
 pub const PREFIX: &str = "system.persimmon.";
 
@@ -65,7 +67,7 @@ impl From<Vec<u8>> for Answered {
 #[derive(Debug)]
 pub struct Made {
     /// Its inode.
-    pub directory: u64,
+    pub directory: Ino,
     /// The names.
     pub names: Vec<Vec<u8>>,
 }

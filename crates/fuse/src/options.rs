@@ -16,6 +16,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// `norecovery`: must be with `ro`, which does what it asks for.
     pub no_recovery: bool,
+    /// `subvolume=`: the subvolume whose root is the root of the mount. `None`: the main one.
+    pub subvolume: Option<String>,
     /// `noatime`, `relatime`, `strictatime`.
     pub access_times: AccessTimes,
     /// `diratime`, `nodiratime`.
@@ -87,6 +89,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             no_recovery: false,
+            subvolume: None,
             access_times: AccessTimes::default(),
             directory_access_times: true,
             suid: None,
@@ -280,13 +283,14 @@ mod tests {
     fn every_option_of_the_table_is_taken() {
         let list = "ro,norecovery,rw,noatime,relatime,atime,strictatime,nodiratime,diratime,suid,nosuid,dev,nodev,exec,noexec,\
             sync,async,dirsync,allow_other,noallow_other,default_permissions,errors=continue,\
-            fsync=strict,compression=zstd:7,deltas=always,dedup=write,dedup_memory=1M,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,fuse,supervise,remount";
+            subvolume=dev,fsync=strict,compression=zstd:7,deltas=always,dedup=write,dedup_memory=1M,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,fuse,supervise,remount";
         let options = MountOptions::parse(list).unwrap();
         assert_eq!(
             options,
             MountOptions {
                 read_only: false,
                 no_recovery: true,
+                subvolume: Some("dev".to_owned()),
                 access_times: AccessTimes::Always,
                 directory_access_times: true,
                 suid: Some(false),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use persimmon_vfs::{Ino, Result as VfsResult, Vfs};
+use persimmon_vfs::{Ino, Result as VfsResult, SubvolumeId, Vfs};
 use tracing::{debug, error, info};
 
 use crate::adapter::{Adapter, reopen_flags};
@@ -36,6 +36,8 @@ pub struct Facts {
     pub umount: bool,
     /// The daemon hears of `sync` and `syncfs`.
     pub syncfs: bool,
+    /// The subvolume whose root is the root of the mount. It may have got another name than it was mounted by.
+    pub subvolume: SubvolumeId,
 }
 
 /// What outlives a daemon, in the keeping of its supervisor.

@@ -189,6 +189,7 @@ pub fn mount(
         lost: Arc::default(),
     };
     resume::keep_room(&door).map_err(MountError::Thread)?;
+    let subvolume = door.vfs.subvolume();
     let adapter = Adapter::new(door, live, options, sender.clone()).map_err(MountError::Thread)?;
     let heard_of_syncs = adapter.heard_of_syncs();
     let freezer = adapter.freezer();
@@ -277,6 +278,7 @@ pub fn mount(
     if let Some(handover) = &mut handover {
         handover.facts.mount.clone_from(&place.device);
         (handover.facts.umount, handover.facts.syncfs) = (hears.umount, hears.syncfs);
+        handover.facts.subvolume = subvolume;
     }
     Ok(Mount {
         place,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use persimmon_engine::RecoveryReport;
 use persimmon_vfs::{
-    Attr, Caller, FileKind, Handle, Ino, ROOT, RenameMode, SetAttr, StatFs, Vfs, XattrMode,
+    Attr, Caller, FileKind, Handle, Ino, RenameMode, SetAttr, StatFs, Vfs, XattrMode,
 };
 
 use crate::kept::Keeper;
@@ -205,7 +205,7 @@ impl Filesystem {
             return self.create_dir(path);
         }
         let vfs = self.vfs();
-        let mut at = ROOT;
+        let mut at = vfs.root();
         // From the top on down: a path may have thousands of components.
         let mut dir = PathBuf::new();
         for component in path.components() {

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use persimmon_vfs::{Attr, Error, FileKind, Ino, ROOT, Result, Vfs};
+use persimmon_vfs::{Attr, Error, FileKind, Ino, Result, Vfs};
 
 /// Symbolic links followed in one path, as on Linux.
 const LINKS_MAX: u32 = 40;
@@ -47,7 +47,7 @@ pub(crate) fn resolve(vfs: &Vfs, path: &Path, last: Last) -> Result<Attr> {
         return Err(Error::NotFound);
     }
     let mut walk = Walk::new(path);
-    let mut at = vfs.getattr(ROOT)?;
+    let mut at = vfs.getattr(vfs.root())?;
     let mut links = 0;
     while let Some(name) = walk.rest.pop() {
         if at.kind() != FileKind::Directory {
@@ -63,7 +63,7 @@ pub(crate) fn resolve(vfs: &Vfs, path: &Path, last: Last) -> Result<Attr> {
             }
             let target = vfs.readlink(found.ino)?;
             if target.starts_with(b"/") {
-                at = vfs.getattr(ROOT)?;
+                at = vfs.getattr(vfs.root())?;
             }
             walk.push_front(&target);
         } else {

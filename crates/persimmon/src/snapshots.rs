@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use persimmon_device::{Drive, ZonedDevice};
-use persimmon_vfs::{Clock, RenameMode, Snapshot, Timestamp};
+use persimmon_format::shown::shown;
+use persimmon_vfs::{Clock, RenameMode, Snapshot, SubvolumeId, Timestamp};
 
 use crate::internal::Opened;
 use crate::{Error, Filesystem, Options, Result, SystemClock};
@@ -39,10 +40,31 @@ impl Filesystem {
         taken.map(drop).map_err(Error::at(&path_of(name)))
     }
 
-    /// Deletes a snapshot with all that is in it. What it alone held is freed in the background.
+    /// Takes a snapshot of a snapshot, usually of a writable one, as [`Filesystem::take_snapshot`] does of the volume. It is listed with all
+    /// others, and by `.snapshots` in the root of the one that it was taken of.
     ///
     /// # Errors
-    /// `ENOENT`: there is none with this name. `EBUSY`: a file in it is open for writing. Files of it that are open for reading give
+    /// As of [`Filesystem::take_snapshot`]; `ENOENT`: there is none with the name `of`.
+    pub fn take_snapshot_of(
+        &self,
+        of: impl AsRef<OsStr>,
+        name: impl AsRef<OsStr>,
+        writable: bool,
+    ) -> Result<()> {
+        let (of, name) = (of.as_ref(), name.as_ref());
+        let vfs = self.mounted().vfs_as_it_is();
+        let found = vfs.snapshot_named(of.as_bytes());
+        let of = found.map_err(Error::at(&path_of(of)))?.id;
+        self.mounted().keeper().fill_in_all(vfs)?;
+        let taken = vfs.take_snapshot_of(of, name.as_bytes(), !writable);
+        taken.map(drop).map_err(Error::at(&path_of(name)))
+    }
+
+    /// Deletes a snapshot with all that is in it. What it alone held is freed in the background. Snapshots of it stay, as snapshots of what
+    /// it was one of.
+    ///
+    /// # Errors
+    /// `ENOENT`: there is none with this name. `EBUSY`: a file in it is open for writing, or too many were taken of it. Files of it that are open for reading give
     /// `ESTALE` afterwards.
     pub fn delete_snapshot(&self, name: impl AsRef<OsStr>) -> Result<()> {
         let name = name.as_ref();
@@ -108,7 +130,36 @@ impl Filesystem {
     }
 }
 
+/// A volume has no snapshot with this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no subvolume '{}'; `persimmon snapshot list {}` lists those that can be mounted", shown(.name), .volume.display())]
+pub struct NoSuchSubvolume {
+    /// The name.
+    pub name: Vec<u8>,
+    /// The device or image.
+    pub volume: PathBuf,
+}
+
 impl Opened {
+    /// The number of a snapshot, for [`Opened::with_subvolume`]. `volume` is told in the error.
+    ///
+    /// # Errors
+    /// There is none with this name.
+    pub fn subvolume_named(
+        &self,
+        name: &[u8],
+        volume: &Path,
+    ) -> std::result::Result<SubvolumeId, NoSuchSubvolume> {
+        let mut all = self.volume().snapshots().list().into_iter();
+        let found = all.find(|snapshot| snapshot.name == name);
+        found
+            .map(|snapshot| snapshot.id)
+            .ok_or_else(|| NoSuchSubvolume {
+                name: name.to_vec(),
+                volume: volume.to_owned(),
+            })
+    }
+
     /// Has the volume be as a snapshot is, before it is put to use: see [`Filesystem::roll_back`]. A process that used the volume before must
     /// not have died: what it flushed would be brought into the files of the snapshot.
     ///

@@ -10,7 +10,7 @@ use persimmon_device::{
     drive, pair,
 };
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
-use persimmon_vfs::{Clock, Compression, Deltas, Ino, Vfs};
+use persimmon_vfs::{Clock, Compression, Deltas, Ino, SubvolumeId, Vfs};
 
 use crate::kept::{Keeper, Place, draw_opening, replay::replay};
 use crate::properties::refused;
@@ -322,6 +322,13 @@ impl Opened {
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
+    }
+
+    /// Has the root of a subvolume be the root.
+    #[must_use]
+    pub fn with_subvolume(mut self, id: SubvolumeId) -> Opened {
+        self.options.vfs.subvolume = id;
+        self
     }
 
     /// What opening found and did.

@@ -112,6 +112,40 @@ fn snapshots_are_read_by_paths() {
     image.check();
 }
 
+#[test]
+fn snapshots_are_taken_of_snapshots() {
+    let image = Image::new();
+    let fs = image.open();
+    fs.write("/file", b"main").unwrap();
+    fs.take_snapshot("dev", true).unwrap();
+    fs.write("/.snapshots/dev/file", b"dev").unwrap();
+    fs.take_snapshot_of("dev", "one", false).unwrap();
+    fs.write("/.snapshots/dev/file", b"later").unwrap();
+    assert_eq!(
+        fs.read("/.snapshots/dev/.snapshots/one/file").unwrap(),
+        b"dev"
+    );
+    // By the directory, too.
+    fs.create_dir("/.snapshots/dev/.snapshots/two").unwrap();
+    assert_eq!(fs.read("/.snapshots/two/file").unwrap(), b"later");
+    assert_eq!(
+        fs.read_dir("/.snapshots/dev/.snapshots").unwrap().count(),
+        2
+    );
+    assert_eq!(fs.read_dir("/.snapshots").unwrap().count(), 3);
+    assert_eq!(errno(fs.take_snapshot_of("none", "x", false)), libc::ENOENT);
+    assert_eq!(
+        errno(fs.take_snapshot_of("dev", "one", false)),
+        libc::EEXIST
+    );
+    fs.remove_dir("/.snapshots/dev/.snapshots/two").unwrap();
+    fs.delete_snapshot("dev").unwrap();
+    assert_eq!(names(&fs), ["one"]);
+    assert_eq!(fs.snapshots()[0].origin, persimmon::vfs::SubvolumeId::MAIN);
+    fs.close().unwrap();
+    image.check();
+}
+
 /// Without anybody's asking, and to the last block.
 #[test]
 fn what_a_deleted_snapshot_held_is_freed() {

@@ -8,8 +8,8 @@ use persimmon_format::inode::{Inode, TYPE_MASK};
 use crate::acl::{self, Acl};
 use crate::protection::{check_attributes, check_gets};
 use crate::{
-    Attr, Author, Caller, Error, FileKind, Handle, Ino, Result, SNAPSHOTS, SetAttr, SetTime,
-    Timestamp, Vfs,
+    Attr, Author, Caller, Error, FileKind, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs,
+    is_snapshots,
 };
 
 /// The bits of a mode that `chmod` sets.
@@ -58,11 +58,11 @@ impl SetTime {
 impl Vfs {
     /// Attributes of an inode: one lookup in the tree.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
-        if ino == SNAPSHOTS {
+        if is_snapshots(ino) {
             return Ok(Attr {
                 // Snapshots are taken by others than a kernel too: it is not to remember these.
                 is_staged: true,
-                ..Attr::new(ino, &self.inode(ino)?)
+                ..self.attr_of(ino, &self.inode(ino)?)
             });
         }
         let found = self.watch(self.volume.attr_and_staging(ino))?;
@@ -75,8 +75,8 @@ impl Vfs {
 
     /// The inode as a reader sees it, staged writes included.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Inode> {
-        if ino == SNAPSHOTS {
-            return self.inode_of_snapshots();
+        if is_snapshots(ino) {
+            return self.inode_of_snapshots(ino);
         }
         self.watch(self.volume.attr(ino))?.ok_or(Error::Stale)
     }
@@ -192,7 +192,7 @@ impl Vfs {
             check_gets(&inode)?;
         }
         let is_changed = mask & 2 != 0 && (inode.is_file() || inode.is_dir());
-        if is_changed && ino != SNAPSHOTS {
+        if is_changed && !is_snapshots(ino) {
             self.changeable(ino)?;
         }
         if caller.is_privileged() {

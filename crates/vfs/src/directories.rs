@@ -6,8 +6,7 @@ use persimmon_format::name::{self, ITEM_MIN};
 use persimmon_format::{Key, KeyKind};
 
 use crate::named::Target;
-use crate::namespace::parent_of;
-use crate::{Attr, Entry, Error, FileKind, Handle, Ino, Listing, Result, SNAPSHOTS, Vfs};
+use crate::{Attr, Entry, Error, FileKind, Handle, Ino, Listing, Result, Vfs, is_snapshots};
 
 /// Entries taken from the tree at a time, so that a reader holds nothing up.
 const BATCH: usize = 256;
@@ -113,7 +112,7 @@ impl Vfs {
             }
             let dots = [
                 (DOT, &b"."[..], ino),
-                (DOT_DOT, b"..", parent_of(ino, &dir)),
+                (DOT_DOT, b"..", self.parent_of(ino, &dir)),
             ];
             for (dot, name, ino) in dots {
                 if cookie >= dot {
@@ -131,8 +130,8 @@ impl Vfs {
             }
             cookie = DOT_DOT;
         }
-        if ino == SNAPSHOTS {
-            return self.list_snapshots(cookie, each);
+        if is_snapshots(ino) {
+            return self.list_snapshots(ino, cookie, each);
         }
         let key = &self.volume.identity().key();
         let mut from = match cookie {

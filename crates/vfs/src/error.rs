@@ -78,6 +78,12 @@ pub enum Error {
     /// `EBUSY`: a file of the snapshot is open for writing.
     #[error("a file in the snapshot is open for writing")]
     SnapshotInUse,
+    /// `EBUSY`: the root of this subvolume is the root of the mount.
+    #[error("the snapshot is mounted: its root is the root of the mount")]
+    SubvolumeMounted,
+    /// `EBUSY`: more snapshots were taken of it than one record can change.
+    #[error(transparent)]
+    SnapshotIsOrigin(Box<Engine>),
     /// `EOPNOTSUPP` or `ENOSPC`: no snapshot is possible, or no more.
     #[error(transparent)]
     NoSnapshot(Box<Engine>),
@@ -157,7 +163,9 @@ impl Error {
             Error::QuotaOff => libc::EOPNOTSUPP,
             Error::FileTooLarge => libc::EFBIG,
             Error::OtherSubvolume | Error::OtherProject => libc::EXDEV,
-            Error::SnapshotInUse => libc::EBUSY,
+            Error::SnapshotInUse | Error::SubvolumeMounted | Error::SnapshotIsOrigin(_) => {
+                libc::EBUSY
+            }
             Error::NoSnapshot(error) => match **error {
                 Engine::NoSnapshots => libc::EOPNOTSUPP,
                 _ => libc::ENOSPC,
@@ -217,6 +225,7 @@ impl From<Engine> for Error {
             Engine::SnapshotExists => Error::Exists,
             Engine::SnapshotName => Error::Invalid("name of a snapshot"),
             Engine::NoSnapshots | Engine::TooManySnapshots(_) => Error::NoSnapshot(Box::new(error)),
+            Engine::OriginOfTooMany(_) => Error::SnapshotIsOrigin(Box::new(error)),
             Engine::QuotaExceeded { .. } => Error::QuotaExceeded(Some(Box::new(error))),
             Engine::QuotaOff => Error::QuotaOff,
             Engine::TooLarge => Error::FileTooLarge,

@@ -8,7 +8,7 @@ use persimmon_format::SubvolumeId;
 use crate::lifetimes::LifetimeHint;
 use crate::nodes::Node;
 use crate::protection::check_open;
-use crate::{Error, FileKind, Handle, Ino, LockOwner, OpenFlags, Result, SNAPSHOTS, Vfs};
+use crate::{Error, FileKind, Handle, Ino, LockOwner, OpenFlags, Result, Vfs, is_snapshots};
 
 const SHARDS: usize = 32;
 
@@ -209,7 +209,7 @@ impl Vfs {
     /// Opens a regular file (`ELOOP` for a symbolic link, `ENXIO` for other kinds, which are the
     /// kernel's to open).
     pub fn open(&self, ino: Ino, flags: OpenFlags) -> Result<Handle> {
-        if ino == SNAPSHOTS {
+        if is_snapshots(ino) {
             return Err(Error::IsDirectory);
         }
         if flags.write || flags.truncate {

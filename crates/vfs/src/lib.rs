@@ -48,7 +48,7 @@ pub use persimmon_format::name::NAME_MAX;
 pub use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind, QuotaState};
 pub use persimmon_format::{Compression, Ino, Lifetime};
 pub use privileges::{Author, Processes, UnknownProcesses};
-pub use snapshots::{SNAPSHOTS, SNAPSHOTS_NAME};
+pub use snapshots::{SNAPSHOTS, SNAPSHOTS_NAME, is_snapshots, snapshots_of};
 pub use trim::TrimRange;
 pub use types::{
     Allocate, Attr, Caller, Entry, FILE_SIZE_MAX, FileKind, GENERATION, Handle, InodeFlags,

@@ -10,8 +10,7 @@ use crate::named::{Target, check_name, find_entry, is_dot};
 use crate::namespace::{count, directory, free_item, put_entry};
 use crate::protection::check_gets;
 use crate::{
-    Attr, Caller, Error, Handle, Ino, OpenFlags, ROOT, Result, SNAPSHOTS, SYMLINK_MAX, Timestamp,
-    Vfs,
+    Attr, Caller, Error, Handle, Ino, OpenFlags, Result, SYMLINK_MAX, Timestamp, Vfs, is_snapshots,
 };
 
 /// Something new.
@@ -108,11 +107,10 @@ impl Vfs {
     }
 
     /// Makes a directory. `mode` holds the permissions, unmasked.
-    /// In the directory of snapshots it takes one, of everything, which is read-only.
+    /// In a directory of snapshots it takes one, of all of the subvolume, which is read-only.
     pub fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], mode: u32) -> Result<Attr> {
-        if parent == SNAPSHOTS {
-            let id = self.take_snapshot(name, true)?;
-            return self.getattr(ROOT.of(id));
+        if is_snapshots(parent) {
+            return self.make_snapshot(parent, name);
         }
         let new = New {
             mode: libc::S_IFDIR | mode & (PERMISSIONS & !libc::S_ISUID & !SET_GID),

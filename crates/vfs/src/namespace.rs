@@ -3,12 +3,12 @@
 use persimmon_engine::faults::{Fault, unless};
 use persimmon_engine::{Intent, Transaction, View};
 use persimmon_format::inode::{Inode, ROOT};
-use persimmon_format::{Key, KeyKind, SubvolumeId};
+use persimmon_format::{Key, KeyKind};
 
 use crate::named::{Found, Target, check_name, find_entry, is_dot};
 use crate::protection::{check_gets, check_loses, check_names};
 use crate::quota::check_same_project;
-use crate::{Attr, Error, FileKind, Ino, LINKS_MAX, Result, SNAPSHOTS, Timestamp, Vfs};
+use crate::{Attr, Error, FileKind, Ino, LINKS_MAX, Result, Timestamp, Vfs, is_snapshots};
 
 /// The directory `ino`, to find or make names in.
 pub(crate) fn directory(view: &View<'_>, ino: Ino) -> Result<Inode> {
@@ -22,16 +22,10 @@ pub(crate) fn directory(view: &View<'_>, ino: Ino) -> Result<Inode> {
     Ok(inode)
 }
 
-/// The directory above one: the only way there, since an inode has its parent's number without a subvolume. Above the root of a
-/// snapshot is the directory that lists them.
-pub(crate) fn parent_of(ino: Ino, dir: &Inode) -> Ino {
-    if ino == SNAPSHOTS {
-        ROOT
-    } else if ino.plain() == ROOT && ino.subvolume() != SubvolumeId::MAIN {
-        SNAPSHOTS
-    } else {
-        dir.parent.of(ino.subvolume())
-    }
+/// The directory above one that is no root: the only way there, since an inode has its parent's number without a subvolume. That of any
+/// directory is [`Vfs::parent_of`].
+pub(crate) fn parent_in(ino: Ino, dir: &Inode) -> Ino {
+    dir.parent.of(ino.subvolume())
 }
 
 /// Stores a directory entry.
@@ -107,18 +101,18 @@ impl Vfs {
             let dir = self.directory(parent)?;
             return self.getattr(match name {
                 b"." => parent,
-                _ => parent_of(parent, &dir),
+                _ => self.parent_of(parent, &dir),
             });
         }
-        if parent == SNAPSHOTS {
-            return self.getattr(ROOT.of(self.snapshot_named(name)?.id));
+        if is_snapshots(parent) {
+            return self.getattr(ROOT.of(self.listed_snapshot(parent, name)?.id));
         }
         let mut freed = None;
         loop {
             let target = self.view(|view| match find_entry(view, parent, name)? {
                 Found::Present { value, .. } => Ok(value),
                 Found::Absent { .. } if self.is_snapshots_name(parent, name) => {
-                    Ok(Target::SNAPSHOTS)
+                    Ok(Target::snapshots_of(parent))
                 }
                 Found::Absent { .. } => {
                     directory(view, parent)?;
@@ -137,7 +131,7 @@ impl Vfs {
 
     /// The directory `ino`, to find names in.
     fn directory(&self, ino: Ino) -> Result<Inode> {
-        if ino == SNAPSHOTS {
+        if is_snapshots(ino) {
             return self.inode(ino);
         }
         self.view(|view| directory(view, ino))
@@ -170,7 +164,7 @@ impl Vfs {
 
     /// Target of a symbolic link.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        if ino == SNAPSHOTS {
+        if is_snapshots(ino) {
             return Err(Error::Invalid("not a symbolic link"));
         }
         self.view(
@@ -265,8 +259,8 @@ impl Vfs {
             b".." => return Err(Error::NotEmpty),
             _ => {}
         }
-        if parent == SNAPSHOTS {
-            return self.delete_snapshot(name);
+        if is_snapshots(parent) {
+            return self.remove_snapshot(parent, name);
         }
         self.remove(parent, name, true)
     }

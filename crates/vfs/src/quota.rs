@@ -12,7 +12,7 @@ use persimmon_format::{BLOCK_SIZE, Key, KeyKind, SubvolumeId};
 
 use crate::handles::Open;
 use crate::named::Target;
-use crate::{Author, Caller, Error, Handle, Ino, Result, SNAPSHOTS, StatFs, Timestamp, Vfs};
+use crate::{Author, Caller, Error, Handle, Ino, Result, StatFs, Timestamp, Vfs, is_snapshots};
 
 /// Entries of a directory that are looked at in one hold of the metadata lock, and inodes that one record gives a project.
 const ENTRIES_AT_ONCE: usize = 64;
@@ -157,7 +157,7 @@ impl Vfs {
     }
 
     fn check_project(&self, caller: &Caller, ino: Ino) -> Result<()> {
-        if !caller.is_privileged() || ino == SNAPSHOTS {
+        if !caller.is_privileged() || is_snapshots(ino) {
             return Err(Error::NotPermitted);
         }
         self.changeable(ino)?;

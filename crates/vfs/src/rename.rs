@@ -12,10 +12,10 @@ use persimmon_format::{Key, KeyKind};
 
 use crate::make::{WHITEOUT, make_inode};
 use crate::named::{Found, Target, check_name, find_entry, is_dot};
-use crate::namespace::{check_removable, count, directory, drop_name, parent_of, put_entry};
+use crate::namespace::{check_removable, count, directory, drop_name, parent_in, put_entry};
 use crate::protection::{check_gets, check_loses, check_names};
 use crate::quota::check_same_project;
-use crate::{Caller, Error, Ino, ROOT, RenameMode, Result, SNAPSHOTS, Timestamp, Vfs};
+use crate::{Caller, Error, Ino, ROOT, RenameMode, Result, Timestamp, Vfs, is_snapshots};
 
 /// Directories walked up under one hold of the metadata lock.
 const LEVELS_AT_ONCE: usize = 64;
@@ -105,10 +105,14 @@ impl Vfs {
         if is_dot(from.name) || is_dot(to.name) {
             return Err(Error::Invalid("renaming \".\" or \"..\""));
         }
-        let is_snapshot = |name: Name<'_>| name.parent == SNAPSHOTS;
+        let is_snapshot = |name: Name<'_>| is_snapshots(name.parent);
         match (is_snapshot(from), is_snapshot(to), whiteout_of) {
             (false, false, _) => {}
-            (true, true, None) => return self.rename_snapshot(from.name, to.name, mode),
+            // From one such directory to another it would have another origin.
+            (true, true, None) if from.parent == to.parent => {
+                self.listed_snapshot(from.parent, from.name)?;
+                return self.rename_snapshot(from.name, to.name, mode);
+            }
             _ => return Err(Error::NotPermitted),
         }
         self.check_apart_from_snapshots(from.parent, from.name)?;
@@ -226,7 +230,7 @@ impl Way {
             if self.levels.is_power_of_two() {
                 self.mark = self.at;
             }
-            self.at = parent_of(self.at, &inode);
+            self.at = parent_in(self.at, &inode);
         }
         Ok(None)
     }

@@ -1,8 +1,13 @@
 //! Snapshots: taken, listed, renamed and deleted as names in a directory that is nowhere stored.
 //!
 //! Inodes of a snapshot have its number above their own ([`Ino::subvolume`]), so all that goes by an inode works in them as it does in the
-//! main subvolume, and a file in a snapshot is not taken for the one that it is a snapshot of. The directory is found by its name in the
-//! root, but the root does not list it: whoever walks all files is not to walk all snapshots too.
+//! main subvolume, and a file in a snapshot is not taken for the one that it is a snapshot of. Each subvolume has such a directory. It is
+//! found by its name in the root of the subvolume, but the root does not list it: whoever walks all files is not to walk all snapshots too.
+//!
+//! That of the main subvolume lists all snapshots, those of others the snapshots that were taken of them: a path that goes from one to the
+//! next ends, for no snapshot was taken, at however many removes, of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use persimmon_sync::Mutex;
 
@@ -11,30 +16,62 @@ use persimmon_format::zone_header;
 
 use crate::directories::DOT_DOT;
 use crate::named::{Target, check_name, find_entry, is_dot};
+use crate::namespace::parent_in;
 use crate::{
-    Entry, Error, FileKind, GENERATION, Ino, Listing, ROOT, RenameMode, Result, Snapshot,
+    Attr, Entry, Error, FileKind, GENERATION, Ino, Listing, ROOT, RenameMode, Result, Snapshot,
     SubvolumeId, Timestamp, Vfs,
 };
 
-/// The directory that lists the snapshots. No inode has this number: no subvolume has that part of it.
+/// The directory that lists all snapshots. No inode has this number: no subvolume has that part of it.
 pub const SNAPSHOTS: Ino = Ino((SubvolumeId::NONE.0 as u64) << Ino::BITS | ROOT.0);
 
-/// Its name in the root of the main subvolume. If there is a file with this name, that one is found.
+/// Without a subvolume, the directory of snapshots of another one than the main: it goes, and its handles and nodes are void, with the
+/// subvolume. No inode has this number: recovery refuses a volume that has nearly all of them given out.
+const OF_SNAPSHOT: Ino = Ino(Ino::END - 1);
+
+/// The name of these directories in the root of their subvolume. If there is a file with this name, that one is found.
 pub const SNAPSHOTS_NAME: &[u8] = b".snapshots";
 
 /// What may be read in the directory of snapshots may be read in the root. Who owns the root may take snapshots, and delete them.
 const READABLE: u32 = 0o555;
 const CHANGED_BY_OWNER: u32 = 0o200;
 
-/// When the directory of snapshots changed last. The volume says when each was taken, but not when one was deleted.
+/// The directory of the snapshots of a subvolume.
+#[must_use]
+pub fn snapshots_of(id: SubvolumeId) -> Ino {
+    match id {
+        SubvolumeId::MAIN => SNAPSHOTS,
+        id => OF_SNAPSHOT.of(id),
+    }
+}
+
+/// Whether an inode is a directory of snapshots. Each has one number: that of the main subvolume has no other one.
+#[must_use]
+pub fn is_snapshots(ino: Ino) -> bool {
+    let is_of_snapshot = !matches!(ino.subvolume(), SubvolumeId::MAIN | SubvolumeId::NONE);
+    ino == SNAPSHOTS || ino.plain() == OF_SNAPSHOT && is_of_snapshot
+}
+
+/// The subvolume whose directory of snapshots that is.
+fn owner_of(directory: Ino) -> SubvolumeId {
+    match directory {
+        SNAPSHOTS => SubvolumeId::MAIN,
+        directory => directory.subvolume(),
+    }
+}
+
+/// When a directory of snapshots changed last. The volume says when each was taken, but not when one was deleted.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotChanges(Mutex<Option<Timestamp>>);
 
 impl Target {
-    pub(crate) const SNAPSHOTS: Target = Target {
-        ino: SNAPSHOTS,
-        file_type: (libc::S_IFDIR >> 12) as u8,
-    };
+    /// The directory of snapshots of the subvolume that a root is the root of.
+    pub(crate) fn snapshots_of(root: Ino) -> Target {
+        Target {
+            ino: snapshots_of(root.subvolume()),
+            file_type: (libc::S_IFDIR >> 12) as u8,
+        }
+    }
 }
 
 impl Vfs {
@@ -51,12 +88,35 @@ impl Vfs {
             .ok_or(Error::NotFound)
     }
 
-    /// Takes a snapshot of the main subvolume: all that was done before is in it. Its root is [`ROOT`] in the subvolume that is answered.
+    /// The subvolume whose root is the root here.
+    #[must_use]
+    pub fn subvolume(&self) -> SubvolumeId {
+        self.options().subvolume
+    }
+
+    /// The root directory.
+    #[must_use]
+    pub fn root(&self) -> Ino {
+        ROOT.of(self.subvolume())
+    }
+
+    /// Takes a snapshot of the subvolume whose root is the root here: see [`Vfs::take_snapshot_of`].
+    pub fn take_snapshot(&self, name: &[u8], is_read_only: bool) -> Result<SubvolumeId> {
+        self.take_snapshot_of(self.subvolume(), name, is_read_only)
+    }
+
+    /// Takes a snapshot of a subvolume, the main one or a snapshot: all that was done in it before is in the new one. Its root is [`ROOT`] in
+    /// the subvolume that is answered.
     ///
     /// # Errors
     /// `EEXIST`: there is one with this name. `EOPNOTSUPP`: the volume was made by a Persimmon without snapshots. `ENOSPC`: there are too
-    /// many.
-    pub fn take_snapshot(&self, name: &[u8], is_read_only: bool) -> Result<SubvolumeId> {
+    /// many. `ESTALE`: there is no such subvolume.
+    pub fn take_snapshot_of(
+        &self,
+        of: SubvolumeId,
+        name: &[u8],
+        is_read_only: bool,
+    ) -> Result<SubvolumeId> {
         check_name(name)?;
         if is_dot(name) {
             return Err(Error::Exists);
@@ -64,24 +124,25 @@ impl Vfs {
         self.writable()?;
         self.flush_access_times()?;
         let now = self.now();
-        let taken = self
-            .volume
-            .snapshots()
-            .take(SubvolumeId::MAIN, name, is_read_only, now);
+        let taken = self.volume.snapshots().take(of, name, is_read_only, now);
         let id = self.watch(taken)?;
         self.snapshots.note(now);
         Ok(id)
     }
 
-    /// Deletes a snapshot with all that is in it. What it alone held is freed in the background.
+    /// Deletes a snapshot with all that is in it. What it alone held is freed in the background. Snapshots of it stay, as snapshots of what
+    /// it was one of.
     ///
     /// # Errors
-    /// `ENOENT`: there is none with this name. `EBUSY`: a file in it is open for writing. Handles that are open for reading are void
-    /// afterwards (`ESTALE`).
+    /// `ENOENT`: there is none with this name. `EBUSY`: a file in it is open for writing, or its root is the root here, or too many
+    /// snapshots were taken of it. Handles that are open for reading are void afterwards (`ESTALE`).
     pub fn delete_snapshot(&self, name: &[u8]) -> Result<()> {
         check_name(name)?;
         let id = self.snapshot_named(name)?.id;
         self.writable()?;
+        if id == self.subvolume() {
+            return Err(Error::SubvolumeMounted);
+        }
         if self.handles.is_written(id) {
             return Err(Error::SnapshotInUse);
         }
@@ -108,16 +169,104 @@ impl Vfs {
         Ok(())
     }
 
-    /// Whether a name means the directory of snapshots, unless there is a file with it.
+    /// A snapshot that a directory of snapshots lists.
+    pub(crate) fn listed_snapshot(&self, directory: Ino, name: &[u8]) -> Result<Snapshot> {
+        let found = self.snapshot_named(name)?;
+        match is_listed(owner_of(directory), &found) {
+            true => Ok(found),
+            false => Err(Error::NotFound),
+        }
+    }
+
+    fn listed_snapshots(&self, directory: Ino) -> Vec<Snapshot> {
+        let owner = owner_of(directory);
+        let mut all = self.snapshots();
+        all.retain(|snapshot| is_listed(owner, snapshot));
+        all
+    }
+
+    /// Takes a snapshot by making a name in a directory of snapshots.
+    pub(crate) fn make_snapshot(&self, directory: Ino, name: &[u8]) -> Result<Attr> {
+        let id = self.take_snapshot_of(owner_of(directory), name, true)?;
+        self.getattr(ROOT.of(id))
+    }
+
+    /// Deletes a snapshot by removing its name from a directory of snapshots.
+    pub(crate) fn remove_snapshot(&self, directory: Ino, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        self.listed_snapshot(directory, name)?;
+        self.delete_snapshot(name)
+    }
+
+    /// The directories of snapshots that paths from the root lead to: in which a snapshot may appear or be missed when one is taken, renamed
+    /// or deleted.
+    #[must_use]
+    pub fn snapshot_directories(&self) -> BTreeSet<Ino> {
+        let origins = self.origins();
+        let owners = origins.values().copied().chain([self.subvolume()]);
+        owners
+            .filter(|owner| self.is_below(&origins, *owner))
+            .map(snapshots_of)
+            .collect()
+    }
+
+    /// Whether paths from the root lead to an inode: it is in the subvolume whose root that is, or in one that was taken, at however many
+    /// removes, of that.
+    #[must_use]
+    pub fn is_below_root(&self, ino: Ino) -> bool {
+        self.subvolume() == SubvolumeId::MAIN || self.is_below(&self.origins(), owner_of(ino))
+    }
+
+    fn origins(&self) -> BTreeMap<SubvolumeId, SubvolumeId> {
+        let all = self.snapshots().into_iter();
+        all.map(|snapshot| (snapshot.id, snapshot.origin)).collect()
+    }
+
+    fn is_below(&self, origins: &BTreeMap<SubvolumeId, SubvolumeId>, owner: SubvolumeId) -> bool {
+        let root = self.subvolume();
+        let mut at = owner;
+        // No more steps than subvolumes, unless a damaged table has them go round.
+        for _ in 0..=origins.len() {
+            if at == root || root == SubvolumeId::MAIN {
+                return true;
+            }
+            match origins.get(&at) {
+                Some(origin) => at = *origin,
+                None => return false,
+            }
+        }
+        false
+    }
+
+    /// The directory above one. Above the root of a snapshot is a directory that lists it; above the root here is itself.
+    pub(crate) fn parent_of(&self, ino: Ino, dir: &Inode) -> Ino {
+        if is_snapshots(ino) {
+            ROOT.of(owner_of(ino))
+        } else if ino == self.root() {
+            ino
+        } else if ino.plain() == ROOT {
+            let origin = match self.subvolume() {
+                // Its directory lists all.
+                SubvolumeId::MAIN => None,
+                _ => self.volume.snapshots().get(ino.subvolume()),
+            };
+            origin.map_or(SNAPSHOTS, |snapshot| snapshots_of(snapshot.origin))
+        } else {
+            parent_in(ino, dir)
+        }
+    }
+
+    /// Whether a name means a directory of snapshots, unless there is a file with it.
     pub(crate) fn is_snapshots_name(&self, parent: Ino, name: &[u8]) -> bool {
-        parent == ROOT
+        parent.plain() == ROOT
+            && !is_snapshots(parent)
             && name == SNAPSHOTS_NAME
             && self.volume.identity().incompatible & zone_header::SNAPSHOTS != 0
     }
 
-    /// Refuses a name that means the directory of snapshots: it stays where it is. In a snapshot too: the main files may go back to that.
+    /// Refuses a name that means a directory of snapshots: it stays where it is.
     pub(crate) fn check_apart_from_snapshots(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        if !self.is_snapshots_name(parent.plain(), name) {
+        if !self.is_snapshots_name(parent, name) {
             return Ok(());
         }
         match self.view(|view| Ok(find_entry(view, parent, name)?.present()))? {
@@ -126,10 +275,10 @@ impl Vfs {
         }
     }
 
-    /// The directory of snapshots, as it would be stored.
-    pub(crate) fn inode_of_snapshots(&self) -> Result<Inode> {
-        let root = self.inode(ROOT)?;
-        let all = self.snapshots();
+    /// A directory of snapshots, as it would be stored.
+    pub(crate) fn inode_of_snapshots(&self, directory: Ino) -> Result<Inode> {
+        let root = self.inode(ROOT.of(owner_of(directory)))?;
+        let all = self.listed_snapshots(directory);
         let taken = all.iter().map(|snapshot| snapshot.created).max();
         let changed = taken.max(self.snapshots.last()).unwrap_or(root.btime);
         let count = all.len() as u32;
@@ -151,10 +300,11 @@ impl Vfs {
     /// Tells the snapshots after a cookie.
     pub(crate) fn list_snapshots(
         &self,
+        directory: Ino,
         cookie: u64,
         mut each: impl FnMut(&Entry<'_>) -> Result<Listing>,
     ) -> Result<()> {
-        for snapshot in self.snapshots() {
+        for snapshot in self.listed_snapshots(directory) {
             // Numbers begin with 1.
             let own = DOT_DOT + u64::from(snapshot.id.0);
             if own <= cookie {
@@ -197,6 +347,11 @@ impl Vfs {
                 u64::from(seconds as u32 ^ nanoseconds.rotate_left(2))
             })
     }
+}
+
+/// Whether a snapshot is listed by the directory of snapshots of a subvolume.
+fn is_listed(owner: SubvolumeId, snapshot: &Snapshot) -> bool {
+    owner == SubvolumeId::MAIN || snapshot.origin == owner
 }
 
 impl SnapshotChanges {

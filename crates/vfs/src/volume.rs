@@ -12,7 +12,7 @@ use crate::locks::LockTable;
 use crate::named::Skipped;
 use crate::nodes::Nodes;
 use crate::snapshots::SnapshotChanges;
-use crate::{Clock, Error, Processes, Result, SNAPSHOTS, StatFs, Timestamp, UnknownProcesses};
+use crate::{Clock, Error, Processes, Result, StatFs, Timestamp, UnknownProcesses, is_snapshots};
 
 /// When reads update the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub enum OnError {
 pub struct Options {
     /// Refuse changes.
     pub read_only: bool,
+    /// The subvolume whose root is the root here: the main one, or a snapshot that there is. It cannot be deleted.
+    pub subvolume: SubvolumeId,
     /// Access times of files.
     pub access_times: AccessTimes,
     /// Access times of directories are updated too (off: `nodiratime`).
@@ -66,6 +68,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             read_only: false,
+            subvolume: SubvolumeId::MAIN,
             access_times: AccessTimes::default(),
             directory_access_times: true,
             on_error: OnError::default(),
@@ -245,7 +248,7 @@ impl Vfs {
         if ino.subvolume() == SubvolumeId::MAIN {
             return Ok(());
         }
-        if ino == SNAPSHOTS {
+        if is_snapshots(ino) {
             return Err(Error::NotPermitted);
         }
         Ok(self.volume.snapshots().check_changeable(ino)?)

@@ -17,7 +17,7 @@ use crate::acl::{self, Stored};
 use crate::inode_attributes::InodeAttribute;
 use crate::named::{Found, find_xattr, xattr_value};
 use crate::protection::check_names;
-use crate::{Caller, Error, Ino, Result, SNAPSHOTS, Vfs, XattrMode};
+use crate::{Caller, Error, Ino, Result, Vfs, XattrMode, is_snapshots};
 
 /// Slots that are looked at for one that no other attribute has. They begin where a hash says: that one of an inode's attributes
 /// has the first of them by chance happens once in 2^45 long values.
@@ -63,7 +63,7 @@ impl Vfs {
     /// Value of an attribute.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         Namespace::of(name)?;
-        if ino == SNAPSHOTS {
+        if is_snapshots(ino) {
             return Err(Error::NoAttribute);
         }
         self.view(|view| {

@@ -32,7 +32,7 @@ pub enum Body {
 }
 
 impl Body {
-    fn run(self, place: Place) -> Result<()> {
+    pub(crate) fn run(self, place: Place) -> Result<()> {
         match self {
             Body::Place(run) => run(&place),
             Body::Statement(run) => run(&Mounted(place.dir)).context("through system calls"),

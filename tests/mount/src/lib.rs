@@ -32,6 +32,7 @@ pub mod scrub;
 pub mod snapshot;
 pub mod snapshots;
 pub mod streams;
+pub mod subvolumes;
 pub mod supervised;
 pub mod sys;
 pub mod two_devices;

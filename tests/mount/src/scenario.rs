@@ -8,7 +8,8 @@ use crate::volume::{Kind, Volume};
 use crate::{
     bad_input, clones, compression, damage, dedup, deltas, durable, endurance, freezing, full,
     installed, kill, live_tools, many_files, model, output, phases, quota, redundancy, remount,
-    scrub, snapshots, streams, supervised, two_devices, unmounted, unmounting, workplace,
+    scrub, snapshots, streams, subvolumes, supervised, two_devices, unmounted, unmounting,
+    workplace,
 };
 
 /// A named test with volumes of its own.
@@ -82,6 +83,7 @@ pub fn all() -> Vec<Scenario> {
         damage::SCENARIOS,
         scrub::SCENARIOS,
         snapshots::SCENARIOS,
+        subvolumes::SCENARIOS,
         streams::SCENARIOS,
         supervised::SCENARIOS,
         supervised::failing::SCENARIOS,

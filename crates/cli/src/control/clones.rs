@@ -7,6 +7,7 @@ use persimmon::vfs::NamedIno;
 use persimmon::{Caller, Ino, Vfs};
 use persimmon_fuse::control::TEXT_BYTES_MAX;
 use persimmon_fuse::live::{Answered, Made};
+use persimmon_fuse::nodes::inode;
 use serde::{Deserialize, Serialize};
 
 use super::{Command, Name, ask as ask_daemon, encode};
@@ -42,13 +43,13 @@ struct Cloned {
 
 /// The daemon's side. The kernel is to forget that the names were not there.
 pub(super) fn answer(vfs: &Vfs, question: &Question) -> Result<Answered, String> {
-    let (from, to) = (Ino(question.from), Ino(question.to));
+    let (from, to) = (inode(vfs, question.from), inode(vfs, question.to));
     let names_max = (TEXT_BYTES_MAX - ANSWER_BYTES) / BYTES_A_BYTE;
     let cloned = vfs.clone_entries(&Caller::root(), from, to, (question.cookie, names_max));
     let cloned = cloned.map_err(|error| error.to_string())?;
     let made = cloned.made.iter().map(|named| named.name.clone());
     let made = Some(Made {
-        directory: question.to,
+        directory: to,
         names: made.collect(),
     });
     let cloned = ClonedEntries::new(cloned);

@@ -3,10 +3,11 @@
 use anyhow::Result;
 use persimmon::internal::engine::Quotas;
 use persimmon::{
-    Caller, Clock, Counting, Grace, Ino, NewLimits, Owner, OwnerKind, OwnerQuota, SystemClock, Vfs,
+    Caller, Clock, Counting, Grace, NewLimits, Owner, OwnerKind, OwnerQuota, SystemClock, Vfs,
 };
 use persimmon_fuse::control::TEXT_BYTES_MAX;
 use persimmon_fuse::live::Asked;
+use persimmon_fuse::nodes::inode;
 use serde::{Deserialize, Serialize};
 
 use super::encode;
@@ -244,7 +245,7 @@ pub(super) fn answer(vfs: &Vfs, question: Question, asked: Asked) -> Result<Vec<
             encode(&())
         }
         Question::Project { ino, project } => {
-            let set = vfs.set_project_below(&Caller::root(), Ino(ino), project);
+            let set = vfs.set_project_below(&Caller::root(), inode(vfs, ino), project);
             encode(&set.map_err(|error| error.to_string())?)
         }
     }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use persimmon::internal::engine::Volume;
 use persimmon::internal::format::Ino;
 use persimmon::vfs::SubvolumeId;
-use persimmon::{Clock, Snapshot, SystemClock};
+use persimmon::{FilesystemError, Snapshot, Vfs};
 use persimmon_fuse::control::TEXT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +25,19 @@ pub enum Question {
         /// Its number.
         id: u16,
     },
-    /// Take one that can be written to.
+    /// Take one that can be written to, of the subvolume that is mounted.
     TakeWritable {
         /// Its name.
         name: Name,
+    },
+    /// Take one of a snapshot.
+    TakeOf {
+        /// The name of that.
+        of: Name,
+        /// Its own.
+        name: Name,
+        /// It can be written to.
+        writable: bool,
     },
     /// Inodes that may differ between two, with larger numbers than this one.
     Changes {
@@ -54,6 +63,9 @@ pub struct Row {
     pub nanoseconds: u32,
     /// It can be written to.
     pub writable: bool,
+    /// Of which subvolume it was taken; 0 is the main one.
+    #[serde(default)]
+    pub origin: u16,
 }
 
 impl Row {
@@ -64,6 +76,7 @@ impl Row {
             seconds: snapshot.created.seconds,
             nanoseconds: snapshot.created.nanoseconds,
             writable: !snapshot.is_read_only,
+            origin: snapshot.origin.0,
         }
     }
 }
@@ -83,7 +96,8 @@ const INODES_MAX: usize = 64 << 10;
 const RANGE_BYTES: usize = 44;
 
 /// The daemon's side.
-pub(super) fn answer(volume: &Volume, question: Question) -> Result<Vec<u8>, String> {
+pub(super) fn answer(vfs: &Vfs, question: Question) -> Result<Vec<u8>, String> {
+    let volume = vfs.volume();
     match question {
         Question::List { after } => list(volume, after),
         Question::Space { id } => {
@@ -91,11 +105,25 @@ pub(super) fn answer(volume: &Volume, question: Question) -> Result<Vec<u8>, Str
             encode(&space.map_err(|error| error.to_string())?)
         }
         Question::TakeWritable { name } => {
-            let (of, now) = (SubvolumeId::MAIN, SystemClock.now());
-            let taken = volume.snapshots().take(of, name.bytes(), false, now);
-            encode(&taken.map_err(|error| error.to_string())?.0)
+            let taken = vfs.take_snapshot(name.bytes(), false);
+            encode(&taken.map_err(refused)?.0)
+        }
+        Question::TakeOf { of, name, writable } => {
+            let found = vfs.snapshot_named(of.bytes());
+            let of = found
+                .map_err(|_| format!("{of}: there is no such snapshot"))?
+                .id;
+            let taken = vfs.take_snapshot_of(of, name.bytes(), !writable);
+            encode(&taken.map_err(refused)?.0)
         }
         Question::Changes { from, to, after } => changes(volume, (from, to), after),
+    }
+}
+
+fn refused(error: FilesystemError) -> String {
+    match error {
+        FilesystemError::Exists => "there is a snapshot with this name already".to_owned(),
+        error => error.to_string(),
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use persimmon::internal::format::shown::{shown, shown_path};
-use persimmon::vfs::{Handle, ROOT};
+use persimmon::vfs::Handle;
 use persimmon::{Filesystem, Ino, Vfs};
 use persimmon_fuse::size::{parse_bytes, show_bytes};
 use serde::{Deserialize, Serialize};
@@ -170,7 +170,7 @@ fn changeable_last(vfs: &Vfs, pair: &Pair) -> Option<Pair> {
     let snapshots = vfs.volume().snapshots();
     let is_changeable = |ino: u64| snapshots.check_changeable(Ino(ino)).is_ok();
     // Where nothing can be changed at all, sharing says why.
-    if is_changeable(pair.to) || !is_changeable(ROOT.0) {
+    if is_changeable(pair.to) || !is_changeable(vfs.root().0) {
         return Some(*pair);
     }
     is_changeable(pair.from).then_some(Pair {

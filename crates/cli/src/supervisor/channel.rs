@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use persimmon::vfs::SubvolumeId;
 use persimmon_fuse::{Facts, Handover};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -52,6 +53,9 @@ pub struct Kept {
     mount: Option<String>,
     umount: bool,
     syncfs: bool,
+    /// Number of the subvolume.
+    #[serde(default)]
+    subvolume: u16,
     has_writes_back: bool,
     has_abort: bool,
     locks: usize,
@@ -64,6 +68,7 @@ pub fn pack(handover: &Handover) -> (Kept, Vec<BorrowedFd<'_>>) {
         mount: handover.facts.mount.clone(),
         umount: handover.facts.umount,
         syncfs: handover.facts.syncfs,
+        subvolume: handover.facts.subvolume.0,
         has_writes_back: handover.writes_back.is_some(),
         has_abort: handover.abort.is_some(),
         locks: handover.locks.len(),
@@ -99,6 +104,7 @@ pub fn unpack(kept: Kept, descriptors: Vec<OwnedFd>) -> Result<Handover> {
             mount: kept.mount,
             umount: kept.umount,
             syncfs: kept.syncfs,
+            subvolume: SubvolumeId(kept.subvolume),
         },
     })
 }
@@ -207,6 +213,7 @@ mod tests {
                 mount: Some("0:7".into()),
                 umount: true,
                 syncfs: false,
+                subvolume: SubvolumeId(7),
             },
         };
         let (kept, descriptors) = pack(&handover);

@@ -229,6 +229,68 @@ M /touched
 }
 
 #[test]
+fn snapshots_are_taken_of_snapshots() {
+    let place = place();
+    let fs = open(&place);
+    fs.write("/file", b"main").unwrap();
+    fs.close().unwrap();
+    said(&place, &["create", IMAGE, "dev", "--writable"]);
+    let fs = open(&place);
+    fs.write("/.snapshots/dev/file", b"dev").unwrap();
+    fs.close().unwrap();
+    said(&place, &["create", IMAGE, "one", "--of", "dev"]);
+    said(&place, &["create", IMAGE, "w", "--of", "one", "--writable"]);
+    let refuses = |arguments: &[&str], code, word: &str| {
+        refused(
+            &place,
+            &[&["create", IMAGE], arguments].concat(),
+            code,
+            &[word],
+        );
+    };
+    refuses(&["x", "--of", "none"], 1, "none: there is no such snapshot");
+    refuses(&["x", "--of", "a/b"], 2, "no name for a snapshot");
+    refuses(
+        &["one", "--of", "dev"],
+        1,
+        "one: there is a snapshot with this name already",
+    );
+    let of = |place: &Place| -> Vec<(String, Value)> {
+        let rows = listed(place).into_iter();
+        let mut rows: Vec<_> = rows
+            .map(|row| (row["name"].as_str().unwrap().to_owned(), row["of"].clone()))
+            .collect();
+        rows.sort_by(|a, b| a.0.cmp(&b.0));
+        rows
+    };
+    let row = |name: &str, of: Value| (name.to_owned(), of);
+    assert_eq!(
+        of(&place),
+        [
+            row("dev", Value::Null),
+            row("one", json!("dev")),
+            row("w", json!("one"))
+        ]
+    );
+    let fs = open(&place);
+    assert_eq!(
+        fs.read("/.snapshots/dev/.snapshots/one/file").unwrap(),
+        b"dev"
+    );
+    assert_eq!(fs.read("/.snapshots/w/file").unwrap(), b"dev");
+    fs.close().unwrap();
+    // It goes on as one of what its origin was taken of.
+    said(&place, &["delete", IMAGE, "one"]);
+    assert_eq!(
+        of(&place),
+        [row("dev", Value::Null), row("w", json!("dev"))]
+    );
+    said(&place, &["delete", IMAGE, "dev"]);
+    assert_eq!(of(&place), [row("w", Value::Null)]);
+    check(&place);
+}
+
+#[test]
 fn a_volume_goes_back_to_a_snapshot() {
     let place = place();
     let fs = open(&place);

@@ -97,6 +97,13 @@ impl Snapshots<'_> {
     }
 
     /// Deletes a snapshot. It is gone at once, and what it alone held is freed in the background ([`Task::Settle`](crate::Task::Settle)).
+    /// Snapshots of it count as snapshots of what it was one of.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSnapshot`]; [`Error::OriginOfTooMany`].
+    ///
+    /// [`Error::NoSuchSnapshot`]: crate::Error::NoSuchSnapshot
+    /// [`Error::OriginOfTooMany`]: crate::Error::OriginOfTooMany
     pub fn delete(&self, id: SubvolumeId) -> Result<()> {
         self.engine.delete_snapshot(id)
     }

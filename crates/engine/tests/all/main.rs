@@ -32,6 +32,7 @@ mod regressions;
 mod resets;
 mod resumed_zones;
 mod scrubbing;
+mod snapshot_origins;
 mod snapshot_space;
 mod snapshots;
 mod space_of_hosts;

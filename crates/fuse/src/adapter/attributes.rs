@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use persimmon_vfs::{
-    Caller, FileKind, Handle, Ino, InodeFlags, SNAPSHOTS, SetAttr, SetTime, Timestamp, Vfs,
-    XattrMode,
+    Caller, FileKind, Handle, Ino, InodeFlags, SetAttr, SetTime, Timestamp, Vfs, XattrMode,
 };
 
 use super::{Adapter, author, author_by_uid, caller, done, keeping, node};
@@ -13,6 +12,7 @@ use crate::freeze;
 use crate::inode_flags;
 use crate::lifetimes;
 use crate::live::Asked;
+use crate::nodes;
 use crate::protocol::{self, Answer, Call, Errno, Fields, Header};
 use crate::ranges;
 use crate::transport::{Outcome, Transport};
@@ -40,14 +40,14 @@ impl Adapter {
     pub(super) fn getattr(&self, call: &mut Call<'_>) -> Answer {
         let node = node(call);
         let found = self.door.run("getattr", |vfs| vfs.getattr(node))?;
-        call.answer(&protocol::attributes(&found))
+        call.answer(&protocol::attributes(&nodes::shown(&self.door.vfs, found)))
     }
 
     /// As [`Adapter::getattr`], with the time of birth.
     pub(super) fn statx(&self, call: &mut Call<'_>) -> Answer {
         let node = node(call);
         let found = self.door.run("statx", |vfs| vfs.getattr(node))?;
-        call.answer(&protocol::statx(&found))
+        call.answer(&protocol::statx(&nodes::shown(&self.door.vfs, found)))
     }
 
     pub(super) fn setattr(&self, call: &mut Call<'_>) -> Answer {
@@ -56,7 +56,7 @@ impl Adapter {
         let found = self
             .door
             .run("setattr", |vfs| vfs.setattr(node, file, &set))?;
-        call.answer(&protocol::attributes(&found))
+        call.answer(&protocol::attributes(&nodes::shown(&self.door.vfs, found)))
     }
 
     pub(super) fn statfs(&self, call: &mut Call<'_>) -> Answer {
@@ -150,12 +150,15 @@ impl Adapter {
             let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message, asked)));
             let answer = answer.and_then(|answer| door.record().map(|()| answer));
             // It may have taken a snapshot, of which the kernel knows nothing: it is to list them anew.
-            later.write_back(SNAPSHOTS.0);
+            for directory in door.vfs.snapshot_directories() {
+                later.write_back(directory.0);
+            }
             if let Ok((_, Some(made))) = &answer {
+                let directory = nodes::number(&door.vfs, made.directory);
                 made.names
                     .iter()
-                    .for_each(|name| later.forget_name(made.directory, name));
-                later.write_back(made.directory);
+                    .for_each(|name| later.forget_name(directory, name));
+                later.write_back(directory);
             }
             later.answer(answer.map(|(answer, _)| whole(&answer)));
         });

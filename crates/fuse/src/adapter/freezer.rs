@@ -372,7 +372,7 @@ impl Parked {
 fn may_be_apart(call: &Call<'_>) -> bool {
     matches!(
         call.header.opcode,
-        opcode::RENAME | opcode::RENAME2 | opcode::MKDIR | opcode::IOCTL
+        opcode::RENAME | opcode::RENAME2 | opcode::MKDIR | opcode::RMDIR | opcode::IOCTL
     )
 }
 

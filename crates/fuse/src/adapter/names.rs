@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use persimmon_vfs::{Error, Handle, Ino, Listing, RenameMode, SNAPSHOTS, Vfs};
+use persimmon_vfs::{Error, Handle, Ino, Listing, RenameMode, Vfs, is_snapshots};
 
 use super::keeping::{self, exchange, is_renamed, removed};
 use super::{Adapter, caller, done, node, open_flags, sync_parent};
 use crate::capabilities::MAX_WRITE_BYTES;
 use crate::ledger::OpenFile;
+use crate::nodes;
 use crate::protocol::{self, Answer, Call, Entries, Errno, Fields, opcode};
 use crate::transport::{Outcome, Transport};
 
@@ -34,8 +35,9 @@ impl Adapter {
         let found = self.door.run("lookup", |vfs| match name {
             // From a file handle, the kernel has but the number, of any kind of file. It asks only
             // for what it does not refer to: without a name, that is about to be freed.
+            // Anybody's handle may name what is not in this mount.
             b"." => match vfs.getattr(parent)? {
-                found if found.nlink == 0 => Err(Error::Stale),
+                found if found.nlink == 0 || !vfs.is_below_root(parent) => Err(Error::Stale),
                 found => Ok(Some(found)),
             },
             name => match vfs.lookup(parent, name) {
@@ -44,8 +46,9 @@ impl Adapter {
                 Err(error) => Err(error),
             },
         })?;
-        let absent = || protocol::negative(parent != SNAPSHOTS);
-        call.answer(&found.map_or_else(absent, |found| protocol::entry(&found)))
+        let absent = || protocol::negative(!is_snapshots(parent));
+        let entry = |found| protocol::entry(&nodes::shown(&self.door.vfs, found));
+        call.answer(&found.map_or_else(absent, entry))
     }
 
     /// Not counted: the kernel forgets an inode in one go, and one without a name cannot be looked
@@ -74,7 +77,7 @@ impl Adapter {
     }
 
     pub(super) fn mkdir(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
-        if node(call) != SNAPSHOTS {
+        if !is_snapshots(node(call)) {
             return Outcome::Now(self.make_directory(call));
         }
         match self.take_snapshot(call, transport) {
@@ -89,7 +92,8 @@ impl Adapter {
         let (name, caller, dirsync) = (call.name()?.to_vec(), caller(call.header, 0), self.dirsync);
         let later = transport.later_with_pages().ok_or(Errno(libc::EAGAIN))?;
         let (door, pages) = (self.door.clone(), Arc::clone(&self.pages));
-        let header = call.header;
+        let (header, directory) = (call.header, node(call));
+        let others = self.other_listings(directory);
         let under_way = self.freezer.goes_on_apart();
         self.renames.run_elsewhere(move || {
             let _under_way = under_way;
@@ -97,15 +101,49 @@ impl Adapter {
                 later.write_back(ino.0);
             }
             let taken = door.run("mkdir", |vfs| {
-                let taken = vfs.mkdir(&caller, SNAPSHOTS, &name, 0);
-                let taken = keeping::made(&header, vfs, (SNAPSHOTS, &name), taken)?;
-                sync_parent(vfs, dirsync, SNAPSHOTS)?;
+                let taken = vfs.mkdir(&caller, directory, &name, 0);
+                let taken = keeping::made(&header, vfs, (directory, &name), taken)?;
+                sync_parent(vfs, dirsync, directory)?;
                 Ok(taken)
             });
             let taken = taken.and_then(|taken| door.record().map(|()| taken));
+            others.iter().for_each(|other| later.write_back(other.0));
             later.answer(taken.map(|taken| protocol::entry(&taken).to_vec()));
         });
         Ok(())
+    }
+
+    /// Of a directory of snapshots: the others, which list snapshots that it lists too. The kernel does not know that, and is to list those
+    /// anew when it has had this one changed.
+    fn other_listings(&self, directory: Ino) -> Vec<Ino> {
+        if !is_snapshots(directory) {
+            return Vec::new();
+        }
+        let mut all = self.door.vfs.snapshot_directories();
+        all.remove(&directory);
+        all.into_iter().collect()
+    }
+
+    /// Changes a directory of snapshots, with such others. The kernel waits for requests about a directory before it forgets what it listed,
+    /// so another thread than those that answer them tells it.
+    fn change_snapshots(
+        &self,
+        operation: &'static str,
+        others: Vec<Ino>,
+        transport: &dyn Transport,
+        change: impl FnOnce(&Vfs) -> persimmon_vfs::Result<()> + Send + 'static,
+    ) -> Result<Outcome, Errno> {
+        let later = transport.later_with_pages().ok_or(Errno(libc::EAGAIN))?;
+        let door = self.door.clone();
+        let under_way = self.freezer.goes_on_apart();
+        self.renames.run_elsewhere(move || {
+            let _under_way = under_way;
+            let changed = door.run(operation, change);
+            let changed = changed.and_then(|()| door.record());
+            others.iter().for_each(|other| later.write_back(other.0));
+            later.answer(changed.map(|()| Vec::new()));
+        });
+        Ok(Outcome::Later)
     }
 
     fn make_directory(&self, call: &mut Call<'_>) -> Answer {
@@ -141,8 +179,29 @@ impl Adapter {
         self.remove("unlink", call, Vfs::unlink)
     }
 
-    pub(super) fn rmdir(&self, call: &Call<'_>) -> Answer {
-        self.remove("rmdir", call, Vfs::rmdir)
+    pub(super) fn rmdir(&self, call: &Call<'_>, transport: &dyn Transport) -> Outcome {
+        let others = self.other_listings(node(call));
+        if others.is_empty() {
+            return Outcome::Now(self.remove("rmdir", call, Vfs::rmdir));
+        }
+        match self.delete_snapshot(call, others, transport) {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::Now(Err(error)),
+        }
+    }
+
+    fn delete_snapshot(
+        &self,
+        call: &Call<'_>,
+        others: Vec<Ino>,
+        transport: &dyn Transport,
+    ) -> Result<Outcome, Errno> {
+        let (directory, name) = (node(call), call.name()?.to_vec());
+        let (header, dirsync) = (call.header, self.dirsync);
+        self.change_snapshots("rmdir", others, transport, move |vfs| {
+            removed(&header, vfs.rmdir(directory, &name))?;
+            sync_parent(vfs, dirsync, directory)
+        })
     }
 
     fn remove(
@@ -169,7 +228,7 @@ impl Adapter {
     /// sends that as writes, so another thread than those that serve them has to wait for it.
     fn renaming(&self, call: &Call<'_>, transport: &dyn Transport) -> Result<Outcome, Errno> {
         let mut fields = call.fields();
-        let (from, to) = (node(call), Ino(fields.u64()?));
+        let (from, to) = (node(call), nodes::inode(&self.door.vfs, fields.u64()?));
         let flags = match call.header.opcode {
             opcode::RENAME2 => fields.u32()?,
             _ => 0,
@@ -194,6 +253,13 @@ impl Adapter {
             }
             sync_parent(vfs, dirsync, to)
         };
+        let others = self.other_listings(from);
+        if !others.is_empty() {
+            let (old, new) = (old.to_vec(), new.to_vec());
+            return self.change_snapshots("rename", others, transport, move |vfs| {
+                rename(vfs, &old, &new)
+            });
+        }
         let held_back = match how {
             Some((RenameMode::Replace, _)) => self.held_back_of_source((from, old), (to, new)),
             // Nothing is replaced.
@@ -287,7 +353,7 @@ impl Adapter {
         let mut entries = Entries::new(call.room(size));
         self.door.run("readdir", |vfs| {
             vfs.readdir(directory, Handle::NONE, cookie, &mut |entry| {
-                more(entries.add(entry))
+                more(entries.add(&nodes::shown_entry(vfs, entry)))
             })
         })?;
         Ok(entries.len())
@@ -298,7 +364,7 @@ impl Adapter {
         let mut entries = Entries::new(call.room(size));
         self.door.run("readdirplus", |vfs| {
             vfs.readdirplus(directory, Handle::NONE, cookie, &mut |entry, found| {
-                more(entries.add_plus(entry, found))
+                more(entries.add_plus(&nodes::shown_entry(vfs, entry), found))
             })
         })?;
         Ok(entries.len())

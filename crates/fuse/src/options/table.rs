@@ -63,6 +63,16 @@ pub const OPTIONS: &[OptionSpec] = &[
         "with ro: write nothing, not even a recovery, which ro alone does not either; nothing is trimmed",
         assign!(no_recovery, true),
     ),
+    valued(
+        "subvolume",
+        "NAME",
+        "mount the snapshot with this name, usually a writable one: its root is the root of the mount, and `.snapshots` \
+         there has those that were taken of it",
+        |options, value| {
+            options.subvolume = Some(value.to_owned());
+            Ok(())
+        },
+    ),
     flag("rw", "allow writing (default)", assign!(read_only, false)),
     flag(
         "noatime",

@@ -157,6 +157,15 @@ fn check_subvolumes(subvolumes: &Subvolumes, versions: &VersionTable, findings: 
             findings.add(&SUBVOLUME, &place, detail);
         }
     }
+    for (id, subvolume) in subvolumes {
+        if !leads_to_main(subvolumes, *id) {
+            let detail = format!(
+                "it was taken of subvolume {}, from which no way leads to the main one",
+                subvolume.origin
+            );
+            findings.add(&SUBVOLUME, format_args!("subvolume {id}"), detail);
+        }
+    }
     let all = main_or(subvolumes);
     for (id, version, is_read_only) in &all {
         let place = format!("subvolume {id}");
@@ -192,6 +201,21 @@ fn check_subvolumes(subvolumes: &Subvolumes, versions: &VersionTable, findings: 
             findings.add(&SUBVOLUME, place, detail);
         }
     }
+}
+
+/// Whether one comes to the main subvolume from origin to origin. There are no more steps than subvolumes, unless they go round.
+fn leads_to_main(subvolumes: &Subvolumes, id: SubvolumeId) -> bool {
+    let mut at = id;
+    for _ in subvolumes {
+        if at == SubvolumeId::MAIN {
+            return true;
+        }
+        match subvolumes.get(&at) {
+            Some(subvolume) => at = subvolume.origin,
+            None => return false,
+        }
+    }
+    at == SubvolumeId::MAIN
 }
 
 fn check_versions(subvolumes: &Subvolumes, versions: &VersionTable, findings: &mut Findings) {

@@ -396,3 +396,31 @@ fn what_is_wrong_in_a_snapshot_alone() {
     assert!(found[0].place.starts_with("inode "));
     assert!(!report.repairs.is_empty());
 }
+
+#[test]
+fn from_origin_to_origin_one_comes_to_the_main_subvolume() {
+    finds(&[], |_, table, _| {
+        table.snapshot().origin = SubvolumeId::MAIN;
+        Ok(())
+    });
+    // It is not there.
+    finds(&[542], |_, table, _| {
+        table.snapshot().origin = SubvolumeId(7);
+        Ok(())
+    });
+    // Of itself, and by another one.
+    finds(&[542], |_, table, _| {
+        table.snapshot().origin = SNAPSHOT;
+        Ok(())
+    });
+    finds(&[542, 542], |_, table, _| {
+        let other = SubvolumeId(2);
+        table.snapshot().origin = other;
+        let around = Subvolume {
+            origin: SNAPSHOT,
+            ..subvolume(VersionId(0), "around")
+        };
+        table.subvolumes.insert(other, around);
+        Ok(())
+    });
+}

@@ -4,7 +4,7 @@ use std::io;
 
 use persimmon_stream::{Kind, Node, Target, Time};
 use persimmon_vfs::{
-    Allocate, Caller, Error, FileKind, Handle, Ino, Listing, ROOT, RenameMode, SetAttr, SetTime,
+    Allocate, Caller, Error, FileKind, Handle, Ino, Listing, RenameMode, SetAttr, SetTime,
     Timestamp, Vfs, WriteFlags, XattrMode,
 };
 
@@ -82,7 +82,7 @@ impl Target for VolumeTarget {
     type File = Ino;
 
     fn root(&mut self) -> io::Result<Ino> {
-        Ok(ROOT)
+        Ok(self.vfs().root())
     }
 
     fn is_privileged(&self) -> bool {

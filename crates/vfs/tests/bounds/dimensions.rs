@@ -434,6 +434,11 @@ const SNAPSHOTS: Dimension = Dimension {
             done(w.vfs.read(it(w).of(SubvolumeId(5)), NONE, 0, &mut [0; 4096]).unwrap());
         };
         "take_snapshot" Linear |w, n| done(w.vfs.take_snapshot(&name(n), true).unwrap());
+        "snapshot_directories" Flat |w, _| assert_eq!(w.vfs.snapshot_directories().len(), 1);
+        "is_below_root" Flat |w, _| assert!(w.vfs.is_below_root(ROOT.of(SubvolumeId(5))));
+        "take_snapshot_of" Linear |w, n| {
+            done(w.vfs.take_snapshot_of(SubvolumeId(1), &name(n + 1), true).unwrap());
+        };
         "rename_snapshot" Flat |w, n| {
             w.vfs.rename_snapshot(&name(n), b"renamed", RenameMode::Replace).unwrap();
         };

@@ -23,6 +23,8 @@ const NOT_MEASURED: &[(&str, &str)] = &[
         "set_project_below",
         "looks at all that is in a tree, some entries of a directory at a time",
     ),
+    ("subvolume", "an option"),
+    ("root", "an option"),
     ("trim", "looks at the zones, not at files"),
     ("begin_freezing", "is `sync`, and a checkpoint"),
     ("comes_to_rest", "waits for resets that are under way"),

@@ -146,9 +146,14 @@ impl Fixture {
 
     /// Closes it, checks it, and opens it again.
     pub fn remount(self) -> Fixture {
+        let options = self.vfs.options().clone();
+        self.remount_with(options)
+    }
+
+    /// The same with other options.
+    pub fn remount_with(self, options: Options) -> Fixture {
         self.vfs.close().unwrap();
         check(&self.device);
-        let options = self.vfs.options().clone();
         Fixture::mount(self.device, self.clock, self.engine, options)
     }
 

@@ -29,6 +29,7 @@ mod quota;
 mod rename;
 mod snapshots;
 mod stress;
+mod subvolumes;
 mod times;
 mod trim;
 mod unlinked;

@@ -427,8 +427,9 @@ fn the_directory_of_snapshots_is_found_and_not_listed() {
     assert_eq!(fs.vfs.lookup(SNAPSHOTS, b"..").unwrap().ino, ROOT);
     assert_eq!(fs.vfs.lookup(SNAPSHOTS, b".").unwrap().ino, SNAPSHOTS);
     assert_eq!(fs.vfs.lookup(s, b"..").unwrap().ino, SNAPSHOTS);
-    // None in a snapshot: it would be one of itself.
-    assert_eq!(errno(fs.vfs.lookup(s, b".snapshots")), libc::ENOENT);
+    // That in a snapshot lists none but those of the snapshot.
+    assert_eq!(fs.names(".snapshots/s/.snapshots"), [""; 0]);
+    assert_eq!(errno(fs.try_at(".snapshots/s/.snapshots/t")), libc::ENOENT);
     assert_eq!(errno(fs.vfs.lookup(SNAPSHOTS, b"u")), libc::ENOENT);
 
     let mut listed = Vec::new();
