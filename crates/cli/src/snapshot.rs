@@ -156,6 +156,9 @@ struct Prune {
     /// Look only at those whose names begin so
     #[arg(long, default_value = "")]
     prefix: OsString,
+    /// Look only at those that were taken of this snapshot [default: of the files that TARGET shows]
+    #[arg(long, value_name = "SUBVOLUME")]
+    of: Option<OsString>,
     /// Show what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
@@ -702,16 +705,27 @@ impl Prune {
         };
         let place = Place::of(&self.target, access)?;
         let mut rows = place.rows()?;
+        // One series at a time: what was taken of something else is newer for no reason of this one.
+        let origin = match &self.of {
+            Some(of) => {
+                let found = rows.iter().find(|row| row.name.bytes() == of.as_bytes());
+                found
+                    .ok_or_else(|| told(of, &"there is no such snapshot"))?
+                    .id
+            }
+            None => place.subvolume(),
+        };
+        // Earlier builds left snapshots whose origin is gone: they count as the main one's.
+        let ids: HashSet<u16> = rows.iter().map(|row| row.id).collect();
+        let origin_of = |row: &Row| match ids.contains(&row.origin) {
+            true => row.origin,
+            false => SubvolumeId::MAIN.0,
+        };
         // What can be written to is in use, or was taken for that.
-        rows.retain(|row| !row.writable && row.name.bytes().starts_with(self.prefix.as_bytes()));
-        if let Place::Live(mounted) = &place {
-            // What was not taken of what is mounted is not there.
-            let all = place.rows()?;
-            rows.retain(|row| {
-                let name = OsStr::from_bytes(row.name.bytes());
-                mounted.path_among(&all, name).is_some()
-            });
-        }
+        rows.retain(|row| {
+            let is_of_it = row.name.bytes().starts_with(self.prefix.as_bytes());
+            !row.writable && is_of_it && origin_of(row) == origin
+        });
         rows.sort_by_key(Row::time);
         let times: Vec<i64> = rows.iter().map(|row| row.seconds).collect();
         let mut pruned = Pruned {

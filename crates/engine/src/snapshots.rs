@@ -621,12 +621,14 @@ fn show(edit: &mut Edit, id: SubvolumeId, version: VersionId) -> Result<()> {
     Ok(())
 }
 
-/// A number for a snapshot: the first free one behind the one that was given last, and from the beginning again behind the largest.
+/// A number for a snapshot: the first free one behind the one that was given last, and from the beginning again behind the largest. Earlier
+/// builds left snapshots with an origin that is gone: nothing gets its number.
 fn free_id(all: &Subvolumes, last: Option<SubvolumeId>) -> Result<SubvolumeId> {
     let largest = all.keys().next_back().map_or(0, |id| id.0);
     let last = last.map_or(largest, |last| last.0);
+    let origins: BTreeSet<SubvolumeId> = all.values().map(|of| of.origin).collect();
     let mut ids = (last + 1..SubvolumeId::NONE.0).chain(1..=last);
-    ids.find(|id| !all.contains_key(&SubvolumeId(*id)))
+    ids.find(|id| !all.contains_key(&SubvolumeId(*id)) && !origins.contains(&SubvolumeId(*id)))
         .map(SubvolumeId)
         .ok_or_else(|| Error::TooManySnapshots(all.len() - 1))
 }

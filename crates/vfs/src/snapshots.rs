@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use persimmon_sync::Mutex;
 
-use persimmon_format::inode::{Inode, TYPE_MASK};
+use persimmon_format::inode::Inode;
 use persimmon_format::zone_header;
 
 use crate::directories::DOT_DOT;
@@ -32,7 +32,8 @@ const OF_SNAPSHOT: Ino = Ino(Ino::END - 1);
 /// The name of these directories in the root of their subvolume. If there is a file with this name, that one is found.
 pub const SNAPSHOTS_NAME: &[u8] = b".snapshots";
 
-/// What may be read in the directory of snapshots may be read in the root. Who owns the root may take snapshots, and delete them.
+/// What may be read in the main directory of snapshots may be read in the root. Who owns the root may take snapshots, and delete them; in
+/// the directories of other subvolumes root alone may.
 const READABLE: u32 = 0o555;
 const CHANGED_BY_OWNER: u32 = 0o200;
 
@@ -202,36 +203,42 @@ impl Vfs {
     /// or deleted.
     #[must_use]
     pub fn snapshot_directories(&self) -> BTreeSet<Ino> {
-        let origins = self.origins();
-        let owners = origins.values().copied().chain([self.subvolume()]);
-        owners
-            .filter(|owner| self.is_below(&origins, *owner))
-            .map(snapshots_of)
-            .collect()
+        let mut snapshots: BTreeMap<SubvolumeId, Vec<SubvolumeId>> = BTreeMap::new();
+        for snapshot in self.snapshots() {
+            let of_origin = snapshots.entry(snapshot.origin).or_default();
+            of_origin.push(snapshot.id);
+        }
+        let root = self.subvolume();
+        let mut owners = BTreeSet::from([root]);
+        if root == SubvolumeId::MAIN {
+            owners.extend(snapshots.into_keys());
+        } else {
+            let mut left = vec![root];
+            while let Some(owner) = left.pop() {
+                let taken = snapshots.remove(&owner).unwrap_or_default();
+                owners.extend(taken.iter().filter(|id| snapshots.contains_key(*id)));
+                left.extend(taken);
+            }
+        }
+        owners.into_iter().map(snapshots_of).collect()
     }
 
     /// Whether paths from the root lead to an inode: it is in the subvolume whose root that is, or in one that was taken, at however many
     /// removes, of that.
     #[must_use]
     pub fn is_below_root(&self, ino: Ino) -> bool {
-        self.subvolume() == SubvolumeId::MAIN || self.is_below(&self.origins(), owner_of(ino))
-    }
-
-    fn origins(&self) -> BTreeMap<SubvolumeId, SubvolumeId> {
-        let all = self.snapshots().into_iter();
-        all.map(|snapshot| (snapshot.id, snapshot.origin)).collect()
-    }
-
-    fn is_below(&self, origins: &BTreeMap<SubvolumeId, SubvolumeId>, owner: SubvolumeId) -> bool {
         let root = self.subvolume();
-        let mut at = owner;
-        // No more steps than subvolumes, unless a damaged table has them go round.
-        for _ in 0..=origins.len() {
-            if at == root || root == SubvolumeId::MAIN {
+        if root == SubvolumeId::MAIN {
+            return true;
+        }
+        let mut at = owner_of(ino);
+        // No more steps than there can be subvolumes, unless a damaged table has them go round.
+        for _ in 0..=SubvolumeId::NONE.0 {
+            if at == root {
                 return true;
             }
-            match origins.get(&at) {
-                Some(origin) => at = *origin,
+            match self.volume.snapshots().get(at) {
+                Some(snapshot) => at = snapshot.origin,
                 None => return false,
             }
         }
@@ -282,9 +289,15 @@ impl Vfs {
         let taken = all.iter().map(|snapshot| snapshot.created).max();
         let changed = taken.max(self.snapshots.last()).unwrap_or(root.btime);
         let count = all.len() as u32;
+        // Who owns the root of a snapshot may not delete what others had taken of it, and work in: names lead to mounts. Who comes here has come
+        // through that root.
+        let (permissions, uid) = match owner_of(directory) {
+            SubvolumeId::MAIN => (root.mode & READABLE, root.uid),
+            _ => (READABLE, 0),
+        };
         Ok(Inode {
-            mode: libc::S_IFDIR | root.mode & !TYPE_MASK & READABLE | CHANGED_BY_OWNER,
-            uid: root.uid,
+            mode: libc::S_IFDIR | permissions | CHANGED_BY_OWNER,
+            uid,
             gid: root.gid,
             nlink: count.saturating_add(2),
             size: count.into(),

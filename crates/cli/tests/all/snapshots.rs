@@ -330,6 +330,25 @@ fn a_volume_goes_back_to_a_snapshot() {
     check(&place);
 }
 
+/// One that was taken of another subvolume is newer, and no reason to delete those of this one.
+#[test]
+fn what_is_pruned_is_of_one_subvolume() {
+    let place = place();
+    let prune = |more: &[&str]| {
+        let keep = ["--keep", "yearly:1", "--prefix", "auto-"];
+        said(&place, &[&["prune", IMAGE], &keep, more].concat())
+    };
+    said(&place, &["create", IMAGE, "auto-1"]);
+    said(&place, &["create", IMAGE, "dev", "--writable"]);
+    for name in ["auto-2", "auto-3"] {
+        said(&place, &["create", IMAGE, name, "--of", "dev"]);
+    }
+    assert_eq!(prune(&[]), "");
+    assert_eq!(prune(&["--of", "dev"]), "deleted auto-2\n");
+    assert_eq!(names(&place), ["auto-1", "dev", "auto-3"]);
+    check(&place);
+}
+
 #[test]
 fn old_snapshots_are_pruned() {
     let place = place();

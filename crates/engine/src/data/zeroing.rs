@@ -41,9 +41,9 @@ impl FileData {
     ) -> Result<()> {
         let end = end_of(offset, len)?;
         self.change(ino, |change, file| {
-            self.mark_preallocated(ino)?;
             let (first, last) = whole_blocks((offset, end), change.size());
             let mut room = self.hold_to_zero(ino, change, (first, last))?;
+            self.mark_preallocated(ino)?;
             let unit = BLOCK_SIZE as u64;
             let edges = match first > last {
                 true => [(offset, end), (end, end)],
@@ -133,10 +133,10 @@ impl FileData {
             })?;
             room.give_back(part.needed);
             from = part.end;
+            let mut staged = file.lock();
+            staged.version += 1;
+            staged.changed(now);
         }
-        let mut staged = file.lock();
-        staged.version += 1;
-        staged.changed(now);
         Ok(())
     }
 
@@ -150,22 +150,23 @@ impl FileData {
             end = next.map_or(end, block_at);
         }
         let scope = &meta.versions.at(ino)?.scope;
+        // What is set aside counts for metadata, too: on a device of its own the blocks of files give it nothing.
+        let frames_give = !self.store.zones.budget.layout.is_split();
         let own = shown.iter().filter(|mapped| {
-            let is_whole = matches!(
-                mapped.extent,
-                Extent::Frame { .. } | Extent::Reserved { .. }
-            );
-            is_whole && scope.owns(mapped.version)
+            let gives = match mapped.extent {
+                Extent::Reserved { .. } => true,
+                Extent::Frame { .. } => frames_give,
+                _ => false,
+            };
+            gives && scope.owns(mapped.version)
         });
-        let own = own.map(|mapped| mapped.end().min(end).saturating_sub(mapped.block.max(from)));
-        let own: u64 = match self.store.zones.budget.layout.is_split() {
-            // What is set aside counts for metadata, too, which is on the other device.
-            true => 0,
-            false => own.sum(),
-        };
+        let own = own.map(|mapped| (mapped.block.max(from), mapped.end().min(end)));
+        let own = own
+            .filter(|(from, to)| from < to)
+            .map(|(from, to)| to - from);
         Ok(Part {
             end,
-            needed: end - from - own,
+            needed: end - from - own.sum::<u64>(),
         })
     }
 }

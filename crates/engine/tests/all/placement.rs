@@ -72,6 +72,15 @@ fn classes_of(volume: &Volume, ino: Ino) -> Vec<u8> {
     classes.into_iter().collect()
 }
 
+/// A new file of each lifetime lies in zones of its class alone.
+fn assert_kept_apart(volume: &Volume, told: [Lifetime; 4]) {
+    for lifetime in told {
+        let ino = file(volume, Some(lifetime), 20);
+        let class = lifetime.class().map(|class| vec![class]);
+        assert_eq!(Some(classes_of(volume, ino)), class);
+    }
+}
+
 #[test]
 fn each_lifetime_has_zones_of_its_own() {
     let volume = open(&roomy());
@@ -82,13 +91,7 @@ fn each_lifetime_has_zones_of_its_own() {
         Lifetime::Extreme,
     ];
     for _ in 0..3 {
-        for lifetime in told {
-            let ino = file(&volume, Some(lifetime), 20);
-            assert_eq!(
-                Some(classes_of(&volume, ino)),
-                lifetime.class().map(|c| vec![c])
-            );
-        }
+        assert_kept_apart(&volume, told);
         // Nothing told, and told not to be known: what is overwritten decides.
         for none in [None, Some(Lifetime::None)] {
             let ino = file(&volume, none, 20);
@@ -226,12 +229,6 @@ fn few_zones_keep_hinted_lifetimes_apart() {
         Lifetime::Medium,
     ];
     for _ in 0..3 {
-        for lifetime in told {
-            let ino = file(&volume, Some(lifetime), 20);
-            assert_eq!(
-                Some(classes_of(&volume, ino)),
-                lifetime.class().map(|class| vec![class])
-            );
-        }
+        assert_kept_apart(&volume, told);
     }
 }

@@ -38,6 +38,8 @@ impl Adapter {
             // Anybody's handle may name what is not in this mount.
             b"." => match vfs.getattr(parent)? {
                 found if found.nlink == 0 || !vfs.is_below_root(parent) => Err(Error::Stale),
+                // The kernel always has the root, and knows it by another number.
+                _ if nodes::number(vfs, parent) != parent.0 => Err(Error::Stale),
                 found => Ok(Some(found)),
             },
             name => match vfs.lookup(parent, name) {

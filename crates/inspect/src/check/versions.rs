@@ -1,7 +1,7 @@
 //! Versions: the table of them and of subvolumes, where versions say that they changed older inodes, and whether the items of all
 //! versions go together.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use persimmon_format::version::{
@@ -157,14 +157,9 @@ fn check_subvolumes(subvolumes: &Subvolumes, versions: &VersionTable, findings: 
             findings.add(&SUBVOLUME, &place, detail);
         }
     }
-    for (id, subvolume) in subvolumes {
-        if !leads_to_main(subvolumes, *id) {
-            let detail = format!(
-                "it was taken of subvolume {}, from which no way leads to the main one",
-                subvolume.origin
-            );
-            findings.add(&SUBVOLUME, format_args!("subvolume {id}"), detail);
-        }
+    for id in going_round(subvolumes) {
+        let detail = "from origin to origin one comes to it again";
+        findings.add(&SUBVOLUME, format_args!("subvolume {id}"), detail);
     }
     let all = main_or(subvolumes);
     for (id, version, is_read_only) in &all {
@@ -203,19 +198,30 @@ fn check_subvolumes(subvolumes: &Subvolumes, versions: &VersionTable, findings: 
     }
 }
 
-/// Whether one comes to the main subvolume from origin to origin. There are no more steps than subvolumes, unless they go round.
-fn leads_to_main(subvolumes: &Subvolumes, id: SubvolumeId) -> bool {
-    let mut at = id;
-    for _ in subvolumes {
-        if at == SubvolumeId::MAIN {
-            return true;
-        }
-        match subvolumes.get(&at) {
-            Some(subvolume) => at = subvolume.origin,
-            None => return false,
+/// Subvolumes from which one comes to no end, from origin to origin: that is the main subvolume, or one that is gone, which earlier builds left.
+fn going_round(subvolumes: &Subvolumes) -> BTreeSet<SubvolumeId> {
+    let mut ending: BTreeSet<SubvolumeId> = BTreeSet::from([SubvolumeId::MAIN]);
+    let mut round = BTreeSet::new();
+    for id in subvolumes.keys() {
+        let (mut at, mut way) = (*id, BTreeSet::new());
+        let has_end = loop {
+            if ending.contains(&at) {
+                break true;
+            }
+            if round.contains(&at) || !way.insert(at) {
+                break false;
+            }
+            match subvolumes.get(&at) {
+                Some(subvolume) => at = subvolume.origin,
+                None => break true,
+            }
+        };
+        match has_end {
+            true => ending.extend(way),
+            false => round.extend(way),
         }
     }
-    at == SubvolumeId::MAIN
+    round
 }
 
 fn check_versions(subvolumes: &Subvolumes, versions: &VersionTable, findings: &mut Findings) {

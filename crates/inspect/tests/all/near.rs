@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use crate::support::{
-    FILE, add, add_compressed, assert_same_items, assert_sound, change, content, engine_items,
-    formatted_on, mend, now, numbers, open, report, text,
+    FILE, add, add_compressed, add_some, assert_right, assert_same_items, assert_sound, change,
+    content, engine_items, formatted_shared, mend, now, numbers, open, report, text,
 };
 use persimmon_engine::{CloneRange, CloneWhen, Progress, Task, Transaction, Volume};
 use persimmon_format::compression::Codec;
@@ -25,11 +25,6 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 /// Of a frame, on zones of this size.
 const BLOCKS: u64 = 16;
 
-fn formatted() -> Arc<SimDevice> {
-    let config = SimConfig::new(24, 1024).capacity(1000).host_file();
-    formatted_on(SimDevice::new(config), 1)
-}
-
 /// Blocks of one file that are to be a dictionary of those of another, or to be cloned.
 fn with(volume: &Volume, from: (Ino, u64), to: (Ino, u64), blocks: u64, when: CloneWhen) -> u64 {
     let range = CloneRange {
@@ -43,29 +38,14 @@ fn with(volume: &Volume, from: (Ino, u64), to: (Ino, u64), blocks: u64, when: Cl
     volume.clone_range(&range, now(7)).unwrap().shared
 }
 
-fn assert_right(device: &Arc<SimDevice>) {
-    assert_sound(&report(device, true));
-    assert_same_items(device);
-}
-
 #[test]
 fn volumes_with_near_duplicates_are_sound() {
     let mut spared = 0;
     for seed in 0..6 {
-        let device = formatted();
+        let device = formatted_shared();
         let mut volume = open(&device);
         let mut rng = StdRng::seed_from_u64(seed);
-        let files: Vec<Ino> = (0..4)
-            .map(|n| {
-                let name = format!("file {n}");
-                match [None, Some(Compression::Lz4), Some(Compression::Zstd(1))]
-                    [rng.random_range(0..3)]
-                {
-                    None => add(&volume, ROOT, &name, FILE),
-                    Some(compression) => add_compressed(&volume, ROOT, &name, compression),
-                }
-            })
-            .collect();
+        let files = add_some(&volume, &mut rng, 4);
         let mut snapshot: Option<SubvolumeId> = None;
         for step in 0..120 {
             let mut file = || files[rng.random_range(0..files.len())];
@@ -155,7 +135,7 @@ struct Near {
 }
 
 fn near() -> Near {
-    let device = formatted();
+    let device = formatted_shared();
     let volume = open(&device);
     let mut bytes = content(5, BLOCKS as usize * BLOCK_SIZE);
     let [one, other] = ["one", "other"].map(|name| {

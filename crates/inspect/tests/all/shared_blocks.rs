@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::{
-    FILE, add, add_compressed, addr, assert_same_items, assert_sound, change, content,
-    engine_items, footer, formatted_on, mend, now, numbers, open, report, reseal, text,
+    FILE, add, add_compressed, add_some, addr, assert_right, assert_same_items, assert_sound,
+    change, content, engine_items, footer, formatted_shared, mend, now, numbers, open, report,
+    reseal, text,
 };
 use persimmon_device::{BufferMut, ZonedDevice};
 use persimmon_engine::{CloneRange, CloneWhen, Error, Task, Transaction, Volume};
@@ -26,11 +27,6 @@ use rand::{Rng, SeedableRng};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-fn formatted() -> Arc<SimDevice> {
-    let config = SimConfig::new(24, 1024).capacity(1000).host_file();
-    formatted_on(SimDevice::new(config), 1)
-}
-
 fn clone(volume: &Volume, from: (Ino, u64), to: (Ino, u64), blocks: u64) -> u64 {
     let range = CloneRange {
         from: from.0,
@@ -43,30 +39,14 @@ fn clone(volume: &Volume, from: (Ino, u64), to: (Ino, u64), blocks: u64) -> u64 
     volume.clone_range(&range, now(7)).unwrap().bytes / BLOCK
 }
 
-/// A check finds nothing, and the inspector has the items that the engine has.
-fn assert_right(device: &Arc<SimDevice>) {
-    assert_sound(&report(device, true));
-    assert_same_items(device);
-}
-
 #[test]
 fn volumes_with_clones_are_sound() {
     let mut shared = 0;
     for seed in 0..6 {
-        let device = formatted();
+        let device = formatted_shared();
         let mut volume = open(&device);
         let mut rng = StdRng::seed_from_u64(seed);
-        let files: Vec<Ino> = (0..4)
-            .map(|n| {
-                let name = format!("file {n}");
-                match [None, Some(Compression::Lz4), Some(Compression::Zstd(1))]
-                    [rng.random_range(0..3)]
-                {
-                    None => add(&volume, ROOT, &name, FILE),
-                    Some(compression) => add_compressed(&volume, ROOT, &name, compression),
-                }
-            })
-            .collect();
+        let files = add_some(&volume, &mut rng, 4);
         for step in 0..120 {
             let mut file = || files[rng.random_range(0..files.len())];
             let (one, other) = (file(), file());
@@ -123,7 +103,7 @@ fn volumes_with_clones_are_sound() {
 /// that what a replay gave depended on how frames had been joined.
 #[test]
 fn of_a_frame_the_blocks_of_the_range_alone_are_shared() {
-    let device = formatted();
+    let device = formatted_shared();
     let volume = open(&device);
     let (one, other) = (
         add(&volume, ROOT, "one", FILE),
@@ -177,7 +157,7 @@ struct Shared {
 }
 
 fn shared() -> Shared {
-    let device = formatted();
+    let device = formatted_shared();
     let volume = open(&device);
     let [one, other] = ["one", "other"].map(|name| {
         let ino = add(&volume, ROOT, name, FILE);

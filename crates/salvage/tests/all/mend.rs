@@ -314,6 +314,19 @@ fn a_zone_that_neither_its_header_nor_the_table_tells_of_keeps_its_blocks() {
     assert_usable(&device);
 }
 
+/// The newest footer is damaged: that is found, and a repair brings back all that there was.
+fn assert_nothing_lost_with_the_footer(fs: &Fs) {
+    let truth = fs.tree();
+    let device = Arc::new(fs.without(&[]));
+    hurt(&device, addr(&footer(&device).addr));
+    assert!(numbers(&look(&device)).contains(&301));
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(losses, []);
+    assert_all(&device, &truth);
+    assert_usable(&device);
+}
+
 /// The footer before it and the journal lead to the same, if nothing was reset since.
 #[test]
 fn a_damaged_footer_is_replaced_by_the_one_before_it() {
@@ -326,15 +339,7 @@ fn a_damaged_footer_is_replaced_by_the_one_before_it() {
         fs.write(*ino, 0, b"after the checkpoint");
         fs.vfs.fsync(*ino, persimmon_vfs::Handle::NONE).unwrap();
     }
-    let truth = fs.tree();
-    let device = Arc::new(fs.without(&[]));
-    hurt(&device, addr(&footer(&device).addr));
-    assert!(numbers(&look(&device)).contains(&301));
-    let (report, losses) = repair(&device);
-    assert!(report.is_clean(), "{:#?}", report.findings);
-    assert_eq!(losses, []);
-    assert_all(&device, &truth);
-    assert_usable(&device);
+    assert_nothing_lost_with_the_footer(&fs);
 }
 
 /// A volume that has never written a checkpoint of its own lost all of its journal with the footer.
@@ -345,14 +350,7 @@ fn a_young_volume_has_a_footer_before_its_newest_too() {
         let ino = fs.file(persimmon_vfs::ROOT, &format!("early {n}"), 900);
         fs.vfs.fsync(ino, persimmon_vfs::Handle::NONE).unwrap();
     }
-    let truth = fs.tree();
-    let device = Arc::new(fs.without(&[]));
-    hurt(&device, addr(&footer(&device).addr));
-    let (report, losses) = repair(&device);
-    assert!(report.is_clean(), "{:#?}", report.findings);
-    assert_eq!(losses, []);
-    assert_all(&device, &truth);
-    assert_usable(&device);
+    assert_nothing_lost_with_the_footer(&fs);
 }
 
 /// A checkpoint of the zones alone has let data zones go, and its footer is damaged: the journal from the
@@ -372,15 +370,7 @@ fn a_damaged_footer_of_the_zones_alone_costs_nothing() {
     synced(&mut fs, b"after the whole checkpoint");
     fs.clean_without_whole_checkpoints();
     synced(&mut fs, b"after that of the zones alone");
-    let truth = fs.tree();
-    let device = Arc::new(fs.without(&[]));
-    hurt(&device, addr(&footer(&device).addr));
-    assert!(numbers(&look(&device)).contains(&301));
-    let (report, losses) = repair(&device);
-    assert!(report.is_clean(), "{:#?}", report.findings);
-    assert_eq!(losses, []);
-    assert_all(&device, &truth);
-    assert_usable(&device);
+    assert_nothing_lost_with_the_footer(&fs);
 }
 
 /// After much churn what the footer before it needs is gone: then it is found by its pages.

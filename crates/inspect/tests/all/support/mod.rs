@@ -16,6 +16,8 @@ use persimmon_format::{
 use persimmon_inspect::dump::{Dump, FooterDump, ItemDump, MatRow, Target, dump, item_text};
 use persimmon_inspect::{CheckOptions, Inspector, Report, Severity, check};
 use persimmon_sim::{SimConfig, SimDevice};
+use rand::Rng;
+use rand::rngs::StdRng;
 
 pub const DIRECTORY: u32 = 0o040_755;
 pub const FILE: u32 = 0o100_644;
@@ -94,6 +96,31 @@ pub fn add_compressed(volume: &Volume, parent: Ino, name: &str, compression: Com
         Ok(())
     });
     ino
+}
+
+/// Makes files, each compressed in a way that is drawn, or not.
+pub fn add_some(volume: &Volume, rng: &mut StdRng, count: usize) -> Vec<Ino> {
+    let ways = [None, Some(Compression::Lz4), Some(Compression::Zstd(1))];
+    let files = (0..count).map(|number| {
+        let name = format!("file {number}");
+        match ways[rng.random_range(0..ways.len())] {
+            None => add(volume, ROOT, &name, FILE),
+            Some(compression) => add_compressed(volume, ROOT, &name, compression),
+        }
+    });
+    files.collect()
+}
+
+/// A volume with room for much that files share.
+pub fn formatted_shared() -> Arc<SimDevice> {
+    let config = SimConfig::new(24, 1024).capacity(1000).host_file();
+    formatted_on(SimDevice::new(config), 1)
+}
+
+/// A check finds nothing, and the inspector has the items that the engine has.
+pub fn assert_right(device: &Arc<SimDevice>) {
+    assert_sound(&report(device, true));
+    assert_same_items(device);
 }
 
 /// Makes an inode with a name in `parent`, as the layer above the engine would, in the subvolume of the parent.
