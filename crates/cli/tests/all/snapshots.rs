@@ -336,7 +336,7 @@ fn what_is_pruned_is_of_one_subvolume() {
     let place = place();
     let prune = |more: &[&str]| {
         let keep = ["--keep", "yearly:1", "--prefix", "auto-"];
-        said(&place, &[&["prune", IMAGE], &keep, more].concat())
+        said(&place, &[&["prune", IMAGE][..], &keep, more].concat())
     };
     said(&place, &["create", IMAGE, "auto-1"]);
     said(&place, &["create", IMAGE, "dev", "--writable"]);
