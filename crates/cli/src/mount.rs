@@ -111,7 +111,7 @@ impl Mount {
         match code {
             // It is mounted: not the code of a mount that failed.
             0 => output::done(0, self.say(&daemon))
-                .map_err(|error| exit::error(MOUNT_SYSTEM, format!("{error:#}"))),
+                .map_err(|error| exit::error(MOUNT_SYSTEM, output::Causes(&error))),
             code => Ok(code),
         }
     }
@@ -194,7 +194,7 @@ impl Mount {
     fn places(&self, options: &MountOptions) -> Result<(PathBuf, PathBuf)> {
         let device = self
             .device()
-            .map_err(|error| exit::error(MOUNT_FAILED, format!("{error:#}")))?;
+            .map_err(|error| exit::error(MOUNT_FAILED, output::Causes(&error)))?;
         let dir = self.dir.canonicalize().map_err(|error| {
             let why = match error.kind() {
                 ErrorKind::NotFound => "the directory does not exist; make it first".into(),
@@ -365,7 +365,7 @@ impl Mount {
         } else {
             Ok(())
         };
-        output::done(0, said).map_err(|error| exit::error(MOUNT_SYSTEM, format!("{error:#}")))
+        output::done(0, said).map_err(|error| exit::error(MOUNT_SYSTEM, output::Causes(&error)))
     }
 
     /// Refuses options that a remount cannot change, unless they are as they are already: mount(8)

@@ -152,6 +152,23 @@ pub fn pause(time: Duration) -> Result<(), OutputError> {
     }
 }
 
+/// An error and what caused it, each once: some errors tell their cause themselves, and have it as their source too.
+pub struct Causes<'e>(pub &'e anyhow::Error);
+
+impl Display for Causes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut told = String::new();
+        for cause in self.0.chain().map(ToString::to_string) {
+            if told.is_empty() {
+                told = cause;
+            } else if !told.ends_with(&cause) {
+                told = format!("{told}: {cause}");
+            }
+        }
+        f.write_str(&told)
+    }
+}
+
 /// Says a line on standard error, if anybody still reads that: a daemon must outlive its readers, and
 /// `eprintln!` panics without one.
 pub fn tell(line: impl Display) {
@@ -236,6 +253,22 @@ impl<R: Iterator<Item = Vec<String>> + Clone> Display for Table<'_, R> {
 
 #[cfg(test)]
 mod tests {
+    /// "/nope: no such file or directory: no such file or directory".
+    #[test]
+    fn a_cause_is_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("/nope: {source}")]
+        struct At {
+            source: std::io::Error,
+        }
+        let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = anyhow::Error::new(At { source }).context("quota");
+        assert_eq!(
+            super::Causes(&error).to_string(),
+            "quota: /nope: entity not found"
+        );
+    }
+
     #[test]
     fn columns_line_up() {
         let rows = [

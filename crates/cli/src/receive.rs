@@ -172,7 +172,8 @@ impl Receive {
         if let Some(Err(error)) = taken {
             code = exit::RECEIVE_PARTIAL;
             output::tell(format_args!(
-                "{NAME}: all was received, but no snapshot could be taken: {error:#}"
+                "{NAME}: all was received, but no snapshot could be taken: {}",
+                output::Causes(&error)
             ));
         }
         let said = if self.json {

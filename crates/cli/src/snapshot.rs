@@ -499,7 +499,10 @@ impl Delete {
         for name in &self.names {
             if let Err(error) = place.delete(name) {
                 failed += 1;
-                output::tell(format_args!("persimmon snapshot delete: {error:#}"));
+                output::tell(format_args!(
+                    "persimmon snapshot delete: {}",
+                    output::Causes(&error)
+                ));
             }
         }
         place.end()?;
@@ -626,7 +629,10 @@ impl Prune {
                 }
                 Err(error) => {
                     pruned.failed.push(&row.name);
-                    output::tell(format_args!("persimmon snapshot prune: {error:#}"));
+                    output::tell(format_args!(
+                        "persimmon snapshot prune: {}",
+                        output::Causes(&error)
+                    ));
                 }
             }
         }
