@@ -550,9 +550,11 @@ impl Diff {
         };
         match &place {
             Place::Live(mounted) => {
-                if to == 0 {
+                let is_written_to =
+                    |id| id == 0 || rows.iter().any(|row| row.id == id && row.writable);
+                if is_written_to(from) || is_written_to(to) {
                     // What is staged is not told among the changes.
-                    crate::sync::make_durable(&mounted.root)?;
+                    crate::sync::make_durable(&mounted.root)?.check()?;
                 }
                 let changed = mounted.changes(from, to)?;
                 let top = self.to.as_ref().map(|to| mounted.path(to));

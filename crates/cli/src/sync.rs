@@ -37,6 +37,15 @@ impl Synced {
         let why = self.reason.as_deref();
         (!self.durable).then(|| why.unwrap_or("see the log of its daemon"))
     }
+
+    /// # Errors
+    /// Not everything is durable.
+    pub fn check(&self) -> Result<()> {
+        match self.why_not() {
+            Some(why) => bail!("the volume could not be written: {why}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Sync {
@@ -48,10 +57,8 @@ impl Sync {
         } else {
             Ok(())
         };
-        match synced.why_not() {
-            Some(why) => bail!("the volume could not be written: {why}"),
-            None => output::done(0, said),
-        }
+        synced.check()?;
+        output::done(0, said)
     }
 }
 
