@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use persimmon::internal::format::shown::shown;
+use persimmon::internal::format::shown::{as_text, shown};
 use persimmon::stream::{
     Directory, ReceiveError, Received, VolumeTarget, Warning, Watch, receive, resume_token,
 };
@@ -16,7 +16,6 @@ use persimmon::vfs::{SNAPSHOTS, SNAPSHOTS_NAME};
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 
-use crate::control::Name;
 use crate::exit;
 use crate::fs::Access;
 use crate::live::Target;
@@ -56,9 +55,13 @@ pub struct Receive {
 #[derive(Serialize)]
 struct Told {
     /// Name of what was received.
-    snapshot: Name,
+    snapshot: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot_bytes: Option<String>,
     /// Name of what it was received from, or null.
-    from: Option<Name>,
+    from: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_bytes: Option<String>,
     records: u64,
     content_bytes: u64,
     stream_bytes: u64,
@@ -177,13 +180,14 @@ impl Receive {
             ));
         }
         let said = if self.json {
+            let (snapshot, snapshot_bytes) = as_text(name);
+            let base = received.origin.base.as_ref();
+            let (from, from_bytes) = base.map(|base| as_text(&base.name)).unzip();
             output::json(&Told {
-                snapshot: Name::new(name),
-                from: received
-                    .origin
-                    .base
-                    .as_ref()
-                    .map(|base| Name::new(&base.name)),
+                snapshot,
+                snapshot_bytes,
+                from,
+                from_bytes: from_bytes.flatten(),
                 records: received.records,
                 content_bytes: received.content_bytes,
                 stream_bytes: received.stream_bytes,

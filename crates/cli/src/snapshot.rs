@@ -2,6 +2,7 @@
 //! by its daemon.
 
 mod diff;
+mod pruned;
 mod retention;
 mod sides;
 
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
-use persimmon::internal::format::shown::shown;
+use persimmon::internal::format::shown::{as_text, shown};
 use persimmon::internal::format::{Ino, is_snapshot_name};
 use persimmon::vfs::{ROOT, SNAPSHOTS, SNAPSHOTS_NAME, SubvolumeId};
 use persimmon::{Filesystem, FilesystemError, Options, Timestamp};
@@ -31,6 +32,7 @@ use crate::live::{self, Target};
 use crate::output::{self, say};
 use crate::report::Info;
 use diff::Change;
+use pruned::Pruned;
 use retention::Retention;
 use sides::{MountSide, VolumeSide};
 
@@ -429,8 +431,10 @@ impl Create {
 
 /// `--json` of a list.
 #[derive(Serialize)]
-struct Listed<'a> {
-    name: &'a Name,
+struct Listed {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
     /// When it was taken, by UTC.
     taken: String,
     writable: bool,
@@ -455,8 +459,10 @@ impl List {
         let mut listed = Vec::new();
         for row in &rows {
             if let Some(own_bytes) = place.space_if_there(row)? {
+                let (name, name_bytes) = row.name.as_text();
                 let one = Listed {
-                    name: &row.name,
+                    name,
+                    name_bytes,
                     taken: instant(row.time()),
                     writable: row.writable,
                     own_bytes,
@@ -465,12 +471,12 @@ impl List {
             }
         }
         if self.json {
-            let listed: Vec<&Listed<'_>> = listed.iter().map(|(_, listed)| listed).collect();
+            let listed: Vec<&Listed> = listed.iter().map(|(_, listed)| listed).collect();
             output::json(&listed)?;
         } else {
             let cells = listed.iter().map(|(row, listed)| {
                 vec![
-                    listed.name.to_string(),
+                    row.name.to_string(),
                     date(row.time()),
                     if row.writable {
                         "writable"
@@ -523,7 +529,9 @@ impl Rename {
 #[derive(Serialize)]
 struct Difference {
     change: Change,
-    path: Name,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
 }
 
 impl Diff {
@@ -541,8 +549,12 @@ impl Diff {
         let mut tell = |change: Change, path: &[u8]| {
             let path = if path.is_empty() { b"/" } else { path };
             if self.json {
-                let path = Name::new(path);
-                differences.push(Difference { change, path });
+                let (path, path_bytes) = as_text(path);
+                differences.push(Difference {
+                    change,
+                    path,
+                    path_bytes,
+                });
             } else {
                 say!("{} {}", change.mark(), shown(path))?;
             }
@@ -578,15 +590,6 @@ impl Diff {
     }
 }
 
-/// `--json` of pruning.
-#[derive(Serialize)]
-struct Pruned<'a> {
-    kept: Vec<&'a Name>,
-    deleted: Vec<&'a Name>,
-    /// They could not be deleted.
-    failed: Vec<&'a Name>,
-}
-
 impl Prune {
     fn run(&self) -> Result<u8> {
         let access = if self.dry_run {
@@ -600,11 +603,7 @@ impl Prune {
         rows.retain(|row| !row.writable && row.name.bytes().starts_with(self.prefix.as_bytes()));
         rows.sort_by_key(Row::time);
         let times: Vec<i64> = rows.iter().map(|row| row.seconds).collect();
-        let mut pruned = Pruned {
-            kept: Vec::new(),
-            deleted: Vec::new(),
-            failed: Vec::new(),
-        };
+        let mut pruned = Pruned::default();
         let mut said = output::Said::nothing();
         for (row, keep) in rows.iter().zip(self.keep.keeps(&times)) {
             if keep {
@@ -642,7 +641,7 @@ impl Prune {
             place.end()?;
         }
         if self.json {
-            said.more(|| output::json(&pruned));
+            said.more(|| output::json(&pruned.document()));
         }
         said.done(if pruned.failed.is_empty() {
             0
