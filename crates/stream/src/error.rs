@@ -126,7 +126,7 @@ pub enum ReceiveError {
         base: Identity,
     },
     /// Another snapshot was received last.
-    #[error("the stream begins with snapshot {base}, and the directory has {found}: send it with `--from {}`", persimmon_format::shown(&.found.name))]
+    #[error("{}", other_base(.base, .found))]
     OtherBase {
         /// What the stream needs.
         base: Identity,
@@ -164,4 +164,18 @@ pub enum ReceiveError {
         "more links, or changes between two marks of the stream, than a receiver keeps in memory"
     )]
     TooMuch,
+}
+
+/// A base was deleted, and made again under its name: then the name tells nobody what to do.
+fn other_base(base: &Identity, found: &Identity) -> String {
+    if base.name == found.name {
+        return format!(
+            "the stream begins with a snapshot {base}, and the directory has an older or newer one that was called {found} too: send \
+             it from that one with `--from`, if it is still there under another name; otherwise receive a full stream into an empty directory"
+        );
+    }
+    format!(
+        "the stream begins with snapshot {base}, and the directory has {found}: send it with `--from {found}`; if the sender does not \
+         have that any more, receive a full stream into an empty directory"
+    )
 }
