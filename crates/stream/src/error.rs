@@ -65,7 +65,8 @@ pub enum SendError {
     Write(#[source] io::Error),
     /// The token is of another stream.
     #[error(
-        "the token is of another stream: give the snapshot that was sent, and the base it was sent from"
+        "the token is of another stream: give the snapshot that was sent, and the base it was sent from; if one of them is gone, \
+         that stream cannot go on: remove all that is in the receiver's directory, .persimmon-receive too, and send a full stream"
     )]
     OtherToken,
 }
@@ -138,7 +139,9 @@ pub enum ReceiveError {
     OtherVolume,
     /// Something else was begun there.
     #[error(
-        "receiving snapshot {0} is not done here: go on with `persimmon send --resume` and the token of `persimmon receive --resume-token`"
+        "receiving snapshot {0} is not done here: go on with `persimmon send --resume` and the token of `persimmon receive --resume-token`; \
+         if the sender does not have that snapshot any more, remove all that is in the directory, .persimmon-receive too, and receive a \
+         full stream"
     )]
     Incomplete(Identity),
     /// The stream goes on elsewhere.
