@@ -105,6 +105,13 @@ impl Receive {
         }
         match Target::of(&self.target)? {
             Target::Live(dir) => {
+                if !self.resume_token && !Path::new(&self.target).is_dir() {
+                    output::tell(format_args!(
+                        "{NAME}: {0} is mounted at {1}: the stream goes there",
+                        self.target,
+                        dir.display()
+                    ));
+                }
                 let open = Directory::open(&dir);
                 let mut target = open.with_context(|| dir.display().to_string())?;
                 if self.resume_token {

@@ -80,6 +80,11 @@ pub enum ReceiveError {
     /// The stream cannot be read.
     #[error("the stream cannot be read: {0}")]
     Read(#[source] io::Error),
+    /// It ends before its header does.
+    #[error(
+        "the stream ended before it began: the sender failed, and says why; nothing was changed here"
+    )]
+    NoHeader,
     /// It ends before its end record.
     #[error(
         "the stream ended before its end: the sender failed or the connection broke; `persimmon receive --resume-token` tells how to go on"
