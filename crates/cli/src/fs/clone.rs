@@ -95,7 +95,11 @@ impl CloneCommand {
         let filesystem = &opened.filesystem;
         let (name, directory, ino) = places_in(filesystem, source, target)?;
         let tree = VolumeTree(filesystem.clone());
-        let mut sink = VolumeSink::new(filesystem, directory);
+        let mut sink = VolumeSink::new(
+            filesystem,
+            directory,
+            target.parent().unwrap_or(Path::new("/")),
+        );
         let (went, tally) = self.clone_tree((&tree, ino), &mut sink, (source, &name))?;
         drop(sink);
         drop(tree);
