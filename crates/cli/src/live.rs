@@ -155,6 +155,11 @@ pub fn ask_for_work<T: DeserializeOwned>(dir: &Path, question: &str) -> Result<T
 )]
 struct NotThere(PathBuf);
 
+/// A question is for root and the user who runs the daemon, and whoever asked is neither.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: permission denied: only root and the user who mounted it may do that", .0.display())]
+pub struct NotAllowed(PathBuf);
+
 /// Whether there may be a mount where asking failed so.
 pub fn may_be_mounted(error: &anyhow::Error) -> bool {
     !error.is::<NotThere>()
@@ -191,10 +196,7 @@ fn ask_within<T: DeserializeOwned>(
             Err(anyhow::Error::new(NotThere(dir.to_owned())))
         }
         Err(error) if is_of_a_gone_daemon(error) => bail!("{}", abandoned(dir)),
-        Err(Errno::ACCESS | Errno::PERM) => bail!(
-            "{}: permission denied: only root and the user who mounted it may do that",
-            dir.display()
-        ),
+        Err(Errno::ACCESS | Errno::PERM) => Err(anyhow::Error::new(NotAllowed(dir.to_owned()))),
         Err(error) => bail!("{}: {error}", dir.display()),
     }
 }

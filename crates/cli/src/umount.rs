@@ -128,7 +128,9 @@ pub fn write_all(dir: &Path, device: &Path, else_it: &str) -> Result<()> {
     }
     let why_not = match sync::make_durable(dir) {
         Ok(synced) => synced.why_not().map(str::to_owned),
-        Err(error) => Some(format!("{error:#}")),
+        // Nothing was tried, so nothing is known to have failed.
+        Err(error) if error.is::<live::NotAllowed>() => return Err(error),
+        Err(error) => Some(output::Causes(&error).to_string()),
     };
     if let Some(why) = why_not
         && writes()
