@@ -8,11 +8,11 @@ use clap::Args;
 use persimmon::SystemClock;
 use persimmon::internal::device::image::ImageGeometry;
 use persimmon::internal::device::{DeviceError, Drive, ZonedDevice, drive, pair};
-use persimmon::internal::engine::{Options, Volume};
+use persimmon::internal::engine::{Error as EngineError, Options, Volume};
 use persimmon::vfs::Clock;
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::salvage::{Source, Stage, rebuild};
-use persimmon_salvage::{Doing, Loss, Recovered, recover_of};
+use persimmon_salvage::{Doing, Error as SalvageError, Loss, Recovered, recover_of};
 
 use crate::exit::RECOVER_LOSSES;
 use crate::mkfs::Shape;
@@ -135,7 +135,14 @@ impl Recover {
             },
         );
         drop(bar);
-        let recovered = recovered.with_context(|| self.new.display().to_string())?;
+        let recovered = recovered.map_err(|error| match error {
+            SalvageError::New(EngineError::NoSpace) => anyhow!(
+                "{0}: the new volume is too small for all that is left: blocks that files share are copied for each of them. What is there \
+                 now is not whole; make it larger: give --size SIZE and --force, or a larger device",
+                self.new.display()
+            ),
+            error => anyhow::Error::new(error).context(self.new.display().to_string()),
+        })?;
         volume.close()?;
         let mut said = losses.said;
         said.more(|| self.say(&recovered));
