@@ -66,10 +66,7 @@ impl Freeze {
     pub fn run(&self) -> Result<u8> {
         let dir = Target::mounted(&self.target, ": nothing is written to it")?;
         // What the kernel still holds back has to come first.
-        let opened = std::fs::File::open(&dir);
-        opened
-            .and_then(|root| Ok(rustix::fs::syncfs(root)?))
-            .with_context(|| format!("syncfs of {}", dir.display()))?;
+        crate::sync::write_back(&dir)?;
         let time = match self.command.is_empty() {
             true => Duration::from_secs(self.seconds),
             false => HELD,
@@ -160,8 +157,10 @@ fn tell_thawed(dir: &Path, seconds: f64) -> Result<()> {
 }
 
 fn refused(dir: &Path, error: &io::Error) -> anyhow::Error {
+    let why_no_space = || crate::sync::why_no_space(dir);
     let dir = dir.display();
     match Errno::from_io_error(error) {
+        Some(Errno::NOSPC) => anyhow!("{dir}: {}", why_no_space()),
         Some(Errno::PERM) => anyhow!("{dir}: only root and the user who mounted it may do that"),
         Some(Errno::BUSY) => {
             anyhow!("{dir} is frozen already, or changes that are under way do not end")

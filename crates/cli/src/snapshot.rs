@@ -343,15 +343,18 @@ impl Place {
             }
             Place::Live(mounted) if writable => {
                 // The kernel may hold back what was written to files that are mapped.
-                crate::sync::make_durable(&mounted.root)?;
+                crate::sync::make_durable(&mounted.root)?.check()?;
                 let name = Name::new(name.as_bytes());
                 let _: u16 = mounted.ask(Question::TakeWritable { name })?;
-                mounted.sync()
+                Ok(mounted.sync()?)
             }
             Place::Live(mounted) => {
                 let made = std::fs::create_dir(mounted.path(name));
-                made.map_err(|error| of_system(name, error))?;
-                mounted.sync()
+                let made = made.and_then(|()| mounted.sync());
+                made.map_err(|error| match Errno::from_io_error(&error) {
+                    Some(Errno::NOSPC) => told(name, &crate::sync::why_no_space(&mounted.root)),
+                    _ => of_system(name, error),
+                })
             }
         }
     }
@@ -397,7 +400,7 @@ impl Place {
     fn end(self) -> Result<()> {
         match self {
             Place::Opened(filesystem) => Ok(filesystem.close()?),
-            Place::Live(mounted) => mounted.sync(),
+            Place::Live(mounted) => Ok(mounted.sync()?),
         }
     }
 }
@@ -414,9 +417,9 @@ impl Mounted {
         place.take(name, false)
     }
 
-    fn sync(&self) -> Result<()> {
+    fn sync(&self) -> std::io::Result<()> {
         let directory = std::fs::File::open(&self.directory)?;
-        Ok(directory.sync_all()?)
+        directory.sync_all()
     }
 }
 
