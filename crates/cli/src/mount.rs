@@ -328,12 +328,17 @@ impl Mount {
         // A daemon that does not answer tells nothing of its options.
         let info = live::ask::<Info>(&dir, "info").ok();
         self.check_remount(&dir, info.as_ref())?;
-        let is_read_only = info.is_some_and(|info| info.read_only);
-        if line.read_only && !options.read_only && is_read_only {
+        // Also where the kernel takes it for writable, as after a remount that did not go through this program.
+        if let Some(info) = info.filter(|info| info.read_only && !options.read_only) {
+            let given = info.mount_options.unwrap_or_default();
+            let why = match given.split(',').any(|option| option == "ro") {
+                true => "it was mounted with ro",
+                false => "an error ended writing, see the log of its daemon",
+            };
             return Err(exit::error(
                 MOUNT_FAILED,
                 format!(
-                    "{0} was mounted read-only; `umount {0}` and mount it again",
+                    "{0} cannot be made writable: {why}; `umount {0}` and mount it again",
                     dir.display()
                 ),
             ));
