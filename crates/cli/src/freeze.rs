@@ -27,7 +27,7 @@ const PROLONGED_EVERY: Duration = Duration::from_secs(2);
 #[derive(Args)]
 pub struct Freeze {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// The longest that it lasts without COMMAND, 1 to 3600
     #[arg(long, value_name = "N", default_value_t = 60, conflicts_with = "command",
           value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
@@ -44,7 +44,7 @@ pub struct Freeze {
 #[derive(Args)]
 pub struct Thaw {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,

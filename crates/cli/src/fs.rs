@@ -107,7 +107,7 @@ pub struct Opened {
 ///
 /// # Errors
 /// When there is none, or it is mounted.
-pub fn open(spec: &str, access: Access, instead: &str) -> Result<Opened> {
+pub fn open(spec: impl AsRef<OsStr>, access: Access, instead: &str) -> Result<Opened> {
     let path = match Target::of(spec)? {
         Target::Device(path) => path,
         Target::Live(dir) => return Err(crate::mounted::refusal(&dir, instead)?),

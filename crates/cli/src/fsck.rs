@@ -1,5 +1,6 @@
 //! `persimmon fsck` and `fsck.persimmon`: checks without writing; repairs through the engine.
 
+use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ const LOSSES_MAX: usize = 10_000;
 #[derive(Args)]
 pub struct Fsck {
     /// Device, image file, LABEL= or UUID=
-    device: String,
+    device: OsString,
     /// Read every block of every file too
     #[arg(long)]
     data: bool,

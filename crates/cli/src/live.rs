@@ -1,5 +1,6 @@
 //! Asking the daemon of a live mount, through the attributes it answers on any file of the mount.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -37,7 +38,7 @@ impl Target {
     ///
     /// # Errors
     /// When there is no such thing.
-    pub fn of(spec: &str) -> Result<Target> {
+    pub fn of(spec: impl AsRef<OsStr>) -> Result<Target> {
         let path = crate::spec::resolve(spec)?;
         if let Some(dir) = directory(&path)? {
             return Ok(Target::Live(dir));
@@ -52,7 +53,7 @@ impl Target {
     ///
     /// # Errors
     /// It is not mounted, or nothing can be told.
-    pub fn mounted(spec: &str, why: &str) -> Result<PathBuf> {
+    pub fn mounted(spec: impl AsRef<OsStr>, why: &str) -> Result<PathBuf> {
         match Target::of(spec)? {
             Target::Live(dir) => Ok(dir),
             Target::Device(path) => Err(not_mounted(&path, why)),

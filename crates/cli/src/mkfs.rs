@@ -106,6 +106,7 @@ pub struct Shape {
 /// What was made, or would be.
 #[derive(Serialize)]
 struct Made {
+    #[serde(serialize_with = "crate::output::path_as_text")]
     device: PathBuf,
     uuid: String,
     label: String,
@@ -127,6 +128,7 @@ struct Made {
 /// A device for metadata. The zones that say whose it is do not count.
 #[derive(Serialize)]
 struct MadeDevice {
+    #[serde(serialize_with = "crate::output::path_as_text")]
     device: PathBuf,
     size_bytes: u64,
     zone_count: u32,

@@ -33,7 +33,7 @@ const READY: &str = "ready";
 pub struct Mount {
     /// Device, zonefs:DIR or image file, pair:METADATA+DATA, LABEL=... or UUID=...; with -o meta=DEVICE,
     /// which names the device for metadata, that for data
-    spec: String,
+    spec: OsString,
     /// Directory to mount at
     dir: PathBuf,
     /// Mount options, comma-separated; may be given several times
@@ -145,10 +145,7 @@ impl Mount {
 
     fn say(&self, daemon: &Daemon) -> Result<()> {
         if self.json {
-            return output::json(&serde_json::json!({
-                "device": daemon.device,
-                "mount_point": daemon.dir,
-            }));
+            return output::json_of_mount(&daemon.device, &daemon.dir);
         }
         if self.verbose {
             say!(
@@ -363,10 +360,7 @@ impl Mount {
             return Err(error);
         }
         let said = if self.json {
-            output::json(&serde_json::json!({
-                "device": line.source,
-                "mount_point": dir,
-            }))
+            output::json_of_mount(&line.source, &dir)
         } else {
             Ok(())
         };

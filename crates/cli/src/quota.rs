@@ -1,6 +1,7 @@
 //! `persimmon quota`: what users, groups and projects take and may take, on a mount or on a volume that is not mounted.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,7 +66,7 @@ impl QuotaCommand {
 #[derive(Args)]
 struct On {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Count what is counted already
     #[arg(long)]
     recount: bool,
@@ -75,14 +76,14 @@ struct On {
 #[derive(Args)]
 struct Off {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
 }
 
 /// Show what users, groups and projects take, and how much they may. On a mount other users than root see what they and their group take.
 #[derive(Args)]
 struct Report {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -92,7 +93,7 @@ struct Report {
 #[derive(Args)]
 struct Set {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     #[command(flatten)]
     whose: Whose,
     /// Bytes that may be taken for the grace time at most, as in 10G; 0 is no limit
@@ -142,7 +143,7 @@ struct Project {
     id: u32,
     /// Device or image file of a volume that is not mounted, LABEL= or UUID=
     #[arg(long, value_name = "VOLUME")]
-    of: Option<String>,
+    of: Option<OsString>,
 }
 
 /// Where the quota is.
@@ -153,7 +154,7 @@ enum Place {
 }
 
 impl Place {
-    fn of(target: &str, access: Access) -> Result<Place> {
+    fn of(target: &OsStr, access: Access) -> Result<Place> {
         Ok(match Target::of(target)? {
             Target::Live(dir) => Place::Live(dir),
             Target::Device(_) => Place::Opened(crate::fs::open(target, access, "")?.filesystem),

@@ -1,6 +1,6 @@
 //! `persimmon receive`: what `persimmon send` wrote, brought into a directory or a volume.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufReader, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -36,7 +36,7 @@ const WARNINGS_MAX: u64 = 20;
 #[derive(Args)]
 pub struct Receive {
     /// A directory, or a device, image file, LABEL= or UUID= of a volume that is not mounted
-    target: String,
+    target: OsString,
     /// Print what `persimmon send --resume` needs to go on with a stream that was cut, and receive nothing
     #[arg(long, conflicts_with_all = ["no_snapshot", "json"])]
     resume_token: bool,
@@ -108,7 +108,7 @@ impl Receive {
                 if !self.resume_token && !Path::new(&self.target).is_dir() {
                     output::tell(format_args!(
                         "{NAME}: {0} is mounted at {1}: the stream goes there",
-                        self.target,
+                        shown(self.target.as_bytes()),
                         dir.display()
                     ));
                 }

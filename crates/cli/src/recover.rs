@@ -1,5 +1,6 @@
 //! `persimmon recover`: copies what is left of a broken volume to a new one.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ use crate::progress::Progress;
 #[derive(Args)]
 pub struct Recover {
     /// Device or image file of the broken volume, LABEL= or UUID=
-    broken: String,
+    broken: OsString,
     /// Device or image file of the new one; an image file is made if it does not exist
     new: PathBuf,
     #[command(flatten)]

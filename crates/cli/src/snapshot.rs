@@ -89,7 +89,7 @@ impl SnapshotCommand {
 #[derive(Args)]
 struct Create {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Its name
     name: OsString,
     /// Let files in it be changed, without a change of the others
@@ -101,7 +101,7 @@ struct Create {
 #[derive(Args)]
 struct List {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -111,7 +111,7 @@ struct List {
 #[derive(Args)]
 struct Delete {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Their names
     #[arg(required = true)]
     names: Vec<OsString>,
@@ -121,7 +121,7 @@ struct Delete {
 #[derive(Args)]
 struct Rename {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Its name
     old: OsString,
     /// The new one, which no other has
@@ -134,7 +134,7 @@ struct Rename {
 #[derive(Args)]
 struct Diff {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// The earlier snapshot
     from: OsString,
     /// The later one [default: the files as they are]
@@ -148,7 +148,7 @@ struct Diff {
 #[derive(Args)]
 struct Prune {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// How many of each are kept, by UTC, as in hourly:24,daily:7,weekly:4,monthly:12
     #[arg(long, value_name = "PERIOD:COUNT,...")]
     keep: Retention,
@@ -167,7 +167,7 @@ struct Prune {
 #[derive(Args)]
 struct Rollback {
     /// Device or image file of the volume, LABEL= or UUID=
-    volume: String,
+    volume: OsString,
     /// The snapshot, which stays
     name: OsString,
     /// Name of a snapshot of what there was until now [default: it is deleted]
@@ -288,7 +288,7 @@ fn check_name(name: &OsStr) -> Result<()> {
 }
 
 impl Place {
-    fn of(target: &str, access: Access) -> Result<Place> {
+    fn of(target: &OsStr, access: Access) -> Result<Place> {
         Ok(match Target::of(target)? {
             Target::Live(dir) => Place::Live(Mounted::of(dir)?),
             Target::Device(_) => Place::Opened(crate::fs::open(target, access, "")?.filesystem),

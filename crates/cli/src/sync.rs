@@ -1,6 +1,7 @@
 //! `persimmon sync`: makes everything on a mounted volume durable. The kernel does not tell every
 //! mount of sync(2) and syncfs(2), so there has to be another way.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use crate::output;
 #[derive(Args)]
 pub struct Sync {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,

@@ -80,16 +80,13 @@ impl CloneCommand {
                 self.on_mount(Path::new(source), Path::new(target))
             }
             [volume, source, target] => {
-                let volume = volume
-                    .to_str()
-                    .context("the name of the volume is not UTF-8")?;
                 self.in_volume(volume, &path_in_volume(source), &path_in_volume(target))
             }
             _ => Err(exit::usage("name what to clone, and the clone")),
         }
     }
 
-    fn in_volume(&self, volume: &str, source: &Path, target: &Path) -> Result<u8> {
+    fn in_volume(&self, volume: &OsStr, source: &Path, target: &Path) -> Result<u8> {
         let instead = "name SOURCE and TARGET there, without SPEC, or ";
         let opened = open(volume, Access::Write, instead)?;
         let filesystem = &opened.filesystem;

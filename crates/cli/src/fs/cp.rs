@@ -29,7 +29,7 @@ const NAME: &str = "fs cp";
 #[derive(Args)]
 pub struct Cp {
     /// Device or image file of the volume, LABEL= or UUID=
-    volume: String,
+    volume: OsString,
     /// What is copied, and where to: the last one
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,

@@ -49,7 +49,7 @@ const NAP: Duration = Duration::from_millis(100);
 #[derive(Args)]
 pub struct DedupCommand {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Directories or files: of a volume that is not mounted from its root on [default: all of it], of a live mount by
     /// their paths [default: TARGET]
     directories: Vec<OsString>,
