@@ -42,7 +42,7 @@ impl From<ReceiveError> for Failure {
             ReceiveError::Read(error) => error.raw_os_error().unwrap_or(libc::EIO),
             ReceiveError::Target { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
             ReceiveError::NothingBegun => libc::ENOENT,
-            ReceiveError::Cut => libc::ENODATA,
+            ReceiveError::Cut | ReceiveError::NoHeader => libc::ENODATA,
             ReceiveError::NotEmpty => libc::ENOTEMPTY,
             ReceiveError::State(_) => libc::EIO,
             _ => libc::EINVAL,

@@ -1,5 +1,6 @@
 //! `persimmon clean`: cleans a mounted volume now. The daemon empties a zone each time it is asked to.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ const STEPS_PER_ZONE: u64 = 2;
 #[derive(Args)]
 pub struct Clean {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// Until so many of the zones are free [default: until there is nothing to win]
     #[arg(long, value_name = "FREE%", value_parser = parse_basis_points)]
     until: Option<u32>,

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use persimmon::internal::engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, Volume};
+use persimmon::internal::format::shown::as_text;
 use persimmon::internal::format::{Ino, shown};
 use persimmon::{CommitInterval, Vfs};
 use persimmon_fuse::control::{ControlError, TEXT_BYTES_MAX, call};
@@ -184,7 +185,7 @@ impl Found {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Paths(pub Vec<Option<Name>>);
 
-/// A path as JSON has it: text where it is UTF-8, else its bytes.
+/// A path or name between a command and the daemon: text where it is UTF-8, else its bytes. What a command prints is [`Name::as_text`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Name {
@@ -200,6 +201,11 @@ impl Name {
             Ok(text) => Name::Text(text.to_owned()),
             Err(_) => Name::Bytes(path.to_vec()),
         }
+    }
+
+    /// As documents for programs have it, whose strings are UTF-8: the text, and all bytes in hexadecimal where it is none.
+    pub fn as_text(&self) -> (String, Option<String>) {
+        as_text(self.bytes())
     }
 
     /// All of it.

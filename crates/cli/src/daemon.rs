@@ -21,6 +21,7 @@ use crate::answers::Answers;
 use crate::device::patiently;
 use crate::exit::{self, FAILED, MOUNT_FAILED, MOUNT_SYSTEM};
 use crate::logging;
+use crate::output;
 use crate::report::{self, Source};
 use crate::supervisor::channel::{self, Channel, Message};
 use crate::upgrade::Successor;
@@ -493,7 +494,7 @@ impl Daemon {
 }
 
 fn mount_failed(error: impl Into<anyhow::Error>) -> anyhow::Error {
-    exit::error(MOUNT_FAILED, format!("{:#}", error.into()))
+    exit::error(MOUNT_FAILED, output::Causes(&error.into()))
 }
 
 /// Closes the volume; says so when that fails. What was synced is safe either way.

@@ -28,6 +28,7 @@ pub struct Devices {
 #[derive(Serialize)]
 struct Device {
     /// Device node or URI.
+    #[serde(serialize_with = "crate::output::path_as_text")]
     device: PathBuf,
     /// Model, as far as the driver tells.
     model: String,
@@ -62,6 +63,7 @@ struct Device {
     /// Its label.
     label: Option<String>,
     /// Where it is mounted.
+    #[serde(serialize_with = "crate::output::path_as_text")]
     mount_point: Option<PathBuf>,
 }
 

@@ -6,6 +6,7 @@ use persimmon::internal::device::ZonedDevice;
 use persimmon_inspect::dump::{self, FORMS};
 use persimmon_inspect::{InspectError, Inspector};
 use serde::Serialize;
+use std::ffi::OsString;
 
 use crate::exit;
 use crate::live::Target;
@@ -16,7 +17,7 @@ use crate::output;
 #[command(after_help = format!("What to show:\n{FORMS}\nwithout any: the volume in short"))]
 pub struct Dump {
     /// Device, image file, LABEL= or UUID=
-    device: String,
+    device: OsString,
     /// What to show
     what: Vec<String>,
     /// Print JSON

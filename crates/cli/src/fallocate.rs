@@ -71,6 +71,10 @@ impl Fallocate {
             Some(Errno::INVAL) => bail!(
                 "{shown}: the range does not begin before the end of the file; make the file longer instead, with `truncate`"
             ),
+            Some(Errno::IO) => bail!(
+                "{shown}: {error}; the range may have been moved all the same, if another daemon went on with the mount meanwhile \
+                 (supervise): look at the size and the content of the file, and at the log of the mount, before you try again"
+            ),
             _ => Err(error).with_context(|| format!("{shown}")),
         }
     }

@@ -27,7 +27,7 @@ const PROLONGED_EVERY: Duration = Duration::from_secs(2);
 #[derive(Args)]
 pub struct Freeze {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// The longest that it lasts without COMMAND, 1 to 3600
     #[arg(long, value_name = "N", default_value_t = 60, conflicts_with = "command",
           value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
@@ -44,7 +44,7 @@ pub struct Freeze {
 #[derive(Args)]
 pub struct Thaw {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -66,10 +66,7 @@ impl Freeze {
     pub fn run(&self) -> Result<u8> {
         let dir = Target::mounted(&self.target, ": nothing is written to it")?;
         // What the kernel still holds back has to come first.
-        let opened = std::fs::File::open(&dir);
-        opened
-            .and_then(|root| Ok(rustix::fs::syncfs(root)?))
-            .with_context(|| format!("syncfs of {}", dir.display()))?;
+        crate::sync::write_back(&dir)?;
         let time = match self.command.is_empty() {
             true => Duration::from_secs(self.seconds),
             false => HELD,
@@ -160,8 +157,10 @@ fn tell_thawed(dir: &Path, seconds: f64) -> Result<()> {
 }
 
 fn refused(dir: &Path, error: &io::Error) -> anyhow::Error {
+    let why_no_space = || crate::sync::why_no_space(dir);
     let dir = dir.display();
     match Errno::from_io_error(error) {
+        Some(Errno::NOSPC) => anyhow!("{dir}: {}", why_no_space()),
         Some(Errno::PERM) => anyhow!("{dir}: only root and the user who mounted it may do that"),
         Some(Errno::BUSY) => {
             anyhow!("{dir} is frozen already, or changes that are under way do not end")

@@ -25,7 +25,7 @@ use clap::{Args, Subcommand};
 use persimmon::internal::device::pair;
 use persimmon::internal::format::shown::shown;
 use persimmon::vfs::AccessTimes;
-use persimmon::{Error, Filesystem, Options};
+use persimmon::{Error, Filesystem, FilesystemError, Options};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -107,7 +107,7 @@ pub struct Opened {
 ///
 /// # Errors
 /// When there is none, or it is mounted.
-pub fn open(spec: &str, access: Access, instead: &str) -> Result<Opened> {
+pub fn open(spec: impl AsRef<OsStr>, access: Access, instead: &str) -> Result<Opened> {
     let path = match Target::of(spec)? {
         Target::Device(path) => path,
         Target::Live(dir) => return Err(crate::mounted::refusal(&dir, instead)?),
@@ -158,9 +158,14 @@ fn of_path(path: &Path, error: &Error) -> anyhow::Error {
     anyhow!("{}", told_of_path(path, error))
 }
 
+/// Why something is not permitted to whoever may open the device, and so do everything else.
+const NOT_PERMITTED: &str = "operation not permitted: .snapshots holds snapshots alone, and what has the flag i or a stays as it is until \
+                             the flag is taken away on a mount (`lsattr`, `chattr -i`, `chattr -a`)";
+
 fn told_of_path(path: &Path, error: &Error) -> String {
     let path = shown(path.as_os_str().as_bytes());
     match error.filesystem() {
+        Some(FilesystemError::NotPermitted) => format!("{path}: {NOT_PERMITTED}"),
         Some(error) => format!("{path}: {error}"),
         None => format!("{path}: {error}"),
     }

@@ -1,5 +1,6 @@
 //! `persimmon fsck` and `fsck.persimmon`: checks without writing; repairs through the engine.
 
+use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ const LOSSES_MAX: usize = 10_000;
 #[derive(Args)]
 pub struct Fsck {
     /// Device, image file, LABEL= or UUID=
-    device: String,
+    device: OsString,
     /// Read every block of every file too
     #[arg(long)]
     data: bool,
@@ -81,7 +82,7 @@ struct Outcome<'a> {
 
 impl Fsck {
     pub fn run(&self) -> Result<u8> {
-        let failed = |error: anyhow::Error| exit::error(FSCK_FAILED, format!("{error:#}"));
+        let failed = |error: anyhow::Error| exit::error(FSCK_FAILED, output::Causes(&error));
         let path = crate::spec::resolve(&self.device).map_err(failed)?;
         if let Some(dir) = mounted_at(&path) {
             return Err(failed(anyhow!(
@@ -94,7 +95,7 @@ impl Fsck {
         let before = match self.check(&path) {
             Ok(report) => Some(report),
             Err(error) if repair && !self.automatic && is_log_lost(&error) => {
-                output::tell(format_args!("{error:#}"));
+                output::tell(output::Causes(&error));
                 None
             }
             Err(error) => return Err(failed(error)),
@@ -121,7 +122,11 @@ impl Fsck {
         let uncorrected = |error: anyhow::Error| {
             exit::error(
                 FSCK_UNCORRECTED,
-                format!("{}: cannot be repaired: {error:#}", path.display()),
+                format!(
+                    "{}: cannot be repaired: {}",
+                    path.display(),
+                    output::Causes(&error)
+                ),
             )
         };
         // Held until the end: what was found and agreed to is what is repaired.
@@ -239,7 +244,7 @@ impl Fsck {
             said.more(|| output::json(outcome));
         }
         said.done(code)
-            .map_err(|error| exit::error(code | FSCK_FAILED, format!("{error:#}")))
+            .map_err(|error| exit::error(code | FSCK_FAILED, output::Causes(&error)))
     }
 }
 

@@ -1,10 +1,13 @@
 //! `persimmon grow`: gives a volume more zones.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
 use persimmon::internal::device::{BLOCK_SIZE, drive, pair};
+use persimmon::internal::format::shown::shown;
 use persimmon::{AddMetadata, DeviceError, Error, Filesystem, Grow};
 use persimmon_fuse::size::{parse_bytes, show_bytes};
 use serde::Serialize;
@@ -19,7 +22,7 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 #[derive(Args)]
 pub struct GrowCommand {
     /// Device, image file, LABEL= or UUID=
-    target: String,
+    target: OsString,
     /// Size that an image becomes, in whole zones [default: that of its file or device]
     #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
     size: Option<u64>,
@@ -40,6 +43,7 @@ pub struct GrowCommand {
 /// `--json`.
 #[derive(Serialize)]
 struct Grown {
+    #[serde(serialize_with = "crate::output::path_as_text")]
     device: PathBuf,
     grown: bool,
     zones_before: u32,
@@ -111,11 +115,12 @@ fn tell(grown: &Grown) -> Result<()> {
 ///
 /// # Errors
 /// There is none, or it is mounted.
-pub fn unmounted(spec: &str) -> Result<PathBuf> {
+pub fn unmounted(spec: &OsStr) -> Result<PathBuf> {
     match Target::of(spec)? {
         Target::Device(path) => Ok(path),
         Target::Live(dir) => {
             let dir = dir.display();
+            let spec = shown(spec.as_bytes());
             anyhow::bail!("{spec} is mounted at {dir}; `umount {dir}` first")
         }
     }

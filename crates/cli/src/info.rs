@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use persimmon::internal::format::shown;
 use persimmon_fuse::size::show_bytes;
+use std::ffi::OsString;
 
 use crate::open::Subject;
 use crate::output::{self, say};
@@ -12,7 +13,7 @@ use crate::output::{self, say};
 #[derive(Args)]
 pub struct InfoCommand {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,

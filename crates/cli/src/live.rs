@@ -1,5 +1,6 @@
 //! Asking the daemon of a live mount, through the attributes it answers on any file of the mount.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -37,7 +38,7 @@ impl Target {
     ///
     /// # Errors
     /// When there is no such thing.
-    pub fn of(spec: &str) -> Result<Target> {
+    pub fn of(spec: impl AsRef<OsStr>) -> Result<Target> {
         let path = crate::spec::resolve(spec)?;
         if let Some(dir) = directory(&path)? {
             return Ok(Target::Live(dir));
@@ -52,7 +53,7 @@ impl Target {
     ///
     /// # Errors
     /// It is not mounted, or nothing can be told.
-    pub fn mounted(spec: &str, why: &str) -> Result<PathBuf> {
+    pub fn mounted(spec: impl AsRef<OsStr>, why: &str) -> Result<PathBuf> {
         match Target::of(spec)? {
             Target::Live(dir) => Ok(dir),
             Target::Device(path) => Err(not_mounted(&path, why)),
@@ -155,6 +156,11 @@ pub fn ask_for_work<T: DeserializeOwned>(dir: &Path, question: &str) -> Result<T
 )]
 struct NotThere(PathBuf);
 
+/// A question is for root and the user who runs the daemon, and whoever asked is neither.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: permission denied: only root and the user who mounted it may do that", .0.display())]
+pub struct NotAllowed(PathBuf);
+
 /// Whether there may be a mount where asking failed so.
 pub fn may_be_mounted(error: &anyhow::Error) -> bool {
     !error.is::<NotThere>()
@@ -191,10 +197,7 @@ fn ask_within<T: DeserializeOwned>(
             Err(anyhow::Error::new(NotThere(dir.to_owned())))
         }
         Err(error) if is_of_a_gone_daemon(error) => bail!("{}", abandoned(dir)),
-        Err(Errno::ACCESS | Errno::PERM) => bail!(
-            "{}: permission denied: only root and the user who mounted it may do that",
-            dir.display()
-        ),
+        Err(Errno::ACCESS | Errno::PERM) => Err(anyhow::Error::new(NotAllowed(dir.to_owned()))),
         Err(error) => bail!("{}: {error}", dir.display()),
     }
 }

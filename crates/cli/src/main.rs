@@ -228,7 +228,10 @@ fn end(name: &str, went: Result<u8>, failed: u8, usage: u8) -> ExitCode {
         Err(error) if output::is_reader_gone(&error) => ExitCode::from(exit::READER_GONE),
         Err(error) => {
             let space = if name.is_empty() { "" } else { " " };
-            output::tell(format_args!("persimmon{space}{name}: {error:#}"));
+            output::tell(format_args!(
+                "persimmon{space}{name}: {}",
+                output::Causes(&error)
+            ));
             ExitCode::from(exit::code_of(&error, failed, usage))
         }
     }

@@ -1,5 +1,7 @@
 //! `persimmon mkfs` and `mkfs.persimmon`: makes a volume on a device or in an image file.
 
+mod enough;
+
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -104,6 +106,7 @@ pub struct Shape {
 /// What was made, or would be.
 #[derive(Serialize)]
 struct Made {
+    #[serde(serialize_with = "crate::output::path_as_text")]
     device: PathBuf,
     uuid: String,
     label: String,
@@ -125,6 +128,7 @@ struct Made {
 /// A device for metadata. The zones that say whose it is do not count.
 #[derive(Serialize)]
 struct MadeDevice {
+    #[serde(serialize_with = "crate::output::path_as_text")]
     device: PathBuf,
     size_bytes: u64,
     zone_count: u32,
@@ -361,10 +365,23 @@ impl Shape {
             let by_limits = checked(&without_limits).is_ok();
             if limits_asked_for && by_limits {
                 // No device makes them right.
-                exit::usage(failed(device, error))
-            } else {
-                failed(device, error)
+                return exit::usage(failed(device, error));
             }
+            let is_image = matches!(Kind::of(&data), Ok(Kind::Image));
+            let fits = |zone_count| {
+                let geometry = Geometry {
+                    zone_count,
+                    ..of_device.clone()
+                };
+                checked(&geometry).is_ok()
+            };
+            let too_few = match (&metadata, &error) {
+                (None, persimmon::VolumeError::Geometry(_)) => {
+                    enough::too_few(self, device, (is_image, &geometry), fits)
+                }
+                _ => None,
+            };
+            too_few.unwrap_or_else(|| failed(device, error))
         })?;
         Ok(Plan {
             shape: self,
@@ -510,6 +527,7 @@ impl Shape {
             }
             _ => ImageDevice::zones_fitting(size, zone_blocks, capacity_blocks),
         };
+        enough::check_not_too_many(self, device, size, &geometry)?;
         Ok(geometry)
     }
 }

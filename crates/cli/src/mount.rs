@@ -33,7 +33,7 @@ const READY: &str = "ready";
 pub struct Mount {
     /// Device, zonefs:DIR or image file, pair:METADATA+DATA, LABEL=... or UUID=...; with -o meta=DEVICE,
     /// which names the device for metadata, that for data
-    spec: String,
+    spec: OsString,
     /// Directory to mount at
     dir: PathBuf,
     /// Mount options, comma-separated; may be given several times
@@ -111,7 +111,7 @@ impl Mount {
         match code {
             // It is mounted: not the code of a mount that failed.
             0 => output::done(0, self.say(&daemon))
-                .map_err(|error| exit::error(MOUNT_SYSTEM, format!("{error:#}"))),
+                .map_err(|error| exit::error(MOUNT_SYSTEM, output::Causes(&error))),
             code => Ok(code),
         }
     }
@@ -145,10 +145,7 @@ impl Mount {
 
     fn say(&self, daemon: &Daemon) -> Result<()> {
         if self.json {
-            return output::json(&serde_json::json!({
-                "device": daemon.device,
-                "mount_point": daemon.dir,
-            }));
+            return output::json_of_mount(&daemon.device, &daemon.dir);
         }
         if self.verbose {
             say!(
@@ -194,7 +191,7 @@ impl Mount {
     fn places(&self, options: &MountOptions) -> Result<(PathBuf, PathBuf)> {
         let device = self
             .device()
-            .map_err(|error| exit::error(MOUNT_FAILED, format!("{error:#}")))?;
+            .map_err(|error| exit::error(MOUNT_FAILED, output::Causes(&error)))?;
         let dir = self.dir.canonicalize().map_err(|error| {
             let why = match error.kind() {
                 ErrorKind::NotFound => "the directory does not exist; make it first".into(),
@@ -328,12 +325,17 @@ impl Mount {
         // A daemon that does not answer tells nothing of its options.
         let info = live::ask::<Info>(&dir, "info").ok();
         self.check_remount(&dir, info.as_ref())?;
-        let is_read_only = info.is_some_and(|info| info.read_only);
-        if line.read_only && !options.read_only && is_read_only {
+        // Also where the kernel takes it for writable, as after a remount that did not go through this program.
+        if let Some(info) = info.filter(|info| info.read_only && !options.read_only) {
+            let given = info.mount_options.unwrap_or_default();
+            let why = match given.split(',').any(|option| option == "ro") {
+                true => "it was mounted with ro",
+                false => "an error ended writing, see the log of its daemon",
+            };
             return Err(exit::error(
                 MOUNT_FAILED,
                 format!(
-                    "{0} was mounted read-only; `umount {0}` and mount it again",
+                    "{0} cannot be made writable: {why}; `umount {0}` and mount it again",
                     dir.display()
                 ),
             ));
@@ -358,14 +360,11 @@ impl Mount {
             return Err(error);
         }
         let said = if self.json {
-            output::json(&serde_json::json!({
-                "device": line.source,
-                "mount_point": dir,
-            }))
+            output::json_of_mount(&line.source, &dir)
         } else {
             Ok(())
         };
-        output::done(0, said).map_err(|error| exit::error(MOUNT_SYSTEM, format!("{error:#}")))
+        output::done(0, said).map_err(|error| exit::error(MOUNT_SYSTEM, output::Causes(&error)))
     }
 
     /// Refuses options that a remount cannot change, unless they are as they are already: mount(8)

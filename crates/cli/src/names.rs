@@ -5,6 +5,7 @@ use clap::Args;
 use persimmon::internal::format::shown;
 use persimmon::{Filesystem, Rename};
 use serde::Serialize;
+use std::ffi::{OsStr, OsString};
 use uuid::Uuid;
 
 use crate::grow::{unmounted, used_alone};
@@ -16,7 +17,7 @@ use crate::output::{self, say};
 #[derive(Args)]
 pub struct LabelCommand {
     /// Device, image file, LABEL=, UUID=; to show it, also a directory of a live mount
-    target: String,
+    target: OsString,
     /// Another label, at most 64 bytes; '' is none. The volume must not be mounted
     #[arg(value_parser = parse_label)]
     label: Option<String>,
@@ -29,7 +30,7 @@ pub struct LabelCommand {
 #[derive(Args)]
 pub struct UuidCommand {
     /// Device, image file, LABEL=, UUID=; to show it, also a directory of a live mount
-    target: String,
+    target: OsString,
     /// Another UUID, or new for a random one. The volume must not be mounted
     #[arg(value_parser = parse_new_uuid)]
     uuid: Option<Uuid>,
@@ -76,7 +77,7 @@ impl UuidCommand {
 }
 
 /// What a volume is called, once it is changed if it is to be.
-fn names(target: &str, change: Option<Rename>) -> Result<Names> {
+fn names(target: &OsStr, change: Option<Rename>) -> Result<Names> {
     let info = match change {
         None => Subject::of(target)?.info()?,
         Some(rename) => {
@@ -88,7 +89,7 @@ fn names(target: &str, change: Option<Rename>) -> Result<Names> {
                 };
                 Filesystem::rename_volume(&path, &rename)
             })?;
-            Subject::of(&path.to_string_lossy())?.info()?
+            Subject::of(&path)?.info()?
         }
     };
     Ok(Names {

@@ -1,6 +1,7 @@
 //! Commands on a volume: asked of its daemon where it is mounted, else opened read-only, which
 //! writes nothing.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ impl Subject {
     ///
     /// # Errors
     /// When there is none, or it is damaged too badly to be opened.
-    pub fn of(spec: &str) -> Result<Subject> {
+    pub fn of(spec: impl AsRef<OsStr>) -> Result<Subject> {
         Ok(match Target::of(spec)? {
             Target::Live(dir) => Subject::Live(dir),
             Target::Device(path) => Subject::Opened(Box::new(open(&path)?)),

@@ -6,11 +6,12 @@ use std::fmt::{self, Display, Write as _};
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, poll};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// What was to be said could not be.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +77,42 @@ pub fn stream() -> io::Result<File> {
 pub fn json(value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value)?;
     Ok(print(format_args!("{text}\n"))?)
+}
+
+/// The path of a device or a mount in a JSON document, whose strings are UTF-8: what is none is replaced.
+pub fn path_as_text<S: Serializer>(
+    path: &impl OptionalPath,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    path.path().map(Path::to_string_lossy).serialize(serializer)
+}
+
+/// A path, or none.
+pub trait OptionalPath {
+    fn path(&self) -> Option<&Path>;
+}
+
+impl OptionalPath for PathBuf {
+    fn path(&self) -> Option<&Path> {
+        Some(self)
+    }
+}
+
+impl OptionalPath for Option<PathBuf> {
+    fn path(&self) -> Option<&Path> {
+        self.as_deref()
+    }
+}
+
+/// What a mount or an unmount tells: the device and where it is or was mounted.
+///
+/// # Errors
+/// When standard output does not take it.
+pub fn json_of_mount(device: &Path, mount_point: &Path) -> Result<()> {
+    json(&serde_json::json!({
+        "device": device.to_string_lossy(),
+        "mount_point": mount_point.to_string_lossy(),
+    }))
 }
 
 /// Says what clap has to say: the help and the version on standard output, errors on standard error.
@@ -149,6 +186,23 @@ pub fn pause(time: Duration) -> Result<(), OutputError> {
         Err(OutputError::ReaderGone)
     } else {
         Ok(())
+    }
+}
+
+/// An error and what caused it, each once: some errors tell their cause themselves, and have it as their source too.
+pub struct Causes<'e>(pub &'e anyhow::Error);
+
+impl Display for Causes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut told = String::new();
+        for cause in self.0.chain().map(ToString::to_string) {
+            if told.is_empty() {
+                told = cause;
+            } else if !told.ends_with(&cause) {
+                told = format!("{told}: {cause}");
+            }
+        }
+        f.write_str(&told)
     }
 }
 
@@ -236,6 +290,22 @@ impl<R: Iterator<Item = Vec<String>> + Clone> Display for Table<'_, R> {
 
 #[cfg(test)]
 mod tests {
+    /// "/nope: no such file or directory: no such file or directory".
+    #[test]
+    fn a_cause_is_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("/nope: {source}")]
+        struct At {
+            source: std::io::Error,
+        }
+        let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = anyhow::Error::new(At { source }).context("quota");
+        assert_eq!(
+            super::Causes(&error).to_string(),
+            "quota: /nope: entity not found"
+        );
+    }
+
     #[test]
     fn columns_line_up() {
         let rows = [

@@ -1,6 +1,7 @@
 //! `persimmon quota`: what users, groups and projects take and may take, on a mount or on a volume that is not mounted.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,7 +66,7 @@ impl QuotaCommand {
 #[derive(Args)]
 struct On {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Count what is counted already
     #[arg(long)]
     recount: bool,
@@ -75,14 +76,14 @@ struct On {
 #[derive(Args)]
 struct Off {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
 }
 
 /// Show what users, groups and projects take, and how much they may. On a mount other users than root see what they and their group take.
 #[derive(Args)]
 struct Report {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -92,7 +93,7 @@ struct Report {
 #[derive(Args)]
 struct Set {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     #[command(flatten)]
     whose: Whose,
     /// Bytes that may be taken for the grace time at most, as in 10G; 0 is no limit
@@ -142,7 +143,7 @@ struct Project {
     id: u32,
     /// Device or image file of a volume that is not mounted, LABEL= or UUID=
     #[arg(long, value_name = "VOLUME")]
-    of: Option<String>,
+    of: Option<OsString>,
 }
 
 /// Where the quota is.
@@ -153,7 +154,7 @@ enum Place {
 }
 
 impl Place {
-    fn of(target: &str, access: Access) -> Result<Place> {
+    fn of(target: &OsStr, access: Access) -> Result<Place> {
         Ok(match Target::of(target)? {
             Target::Live(dir) => Place::Live(dir),
             Target::Device(_) => Place::Opened(crate::fs::open(target, access, "")?.filesystem),
@@ -249,11 +250,18 @@ fn names(file: &str) -> HashMap<u32, String> {
 
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
+/// The largest number of a user or group: the one above it, -1, stands for none in system calls.
+const ID_MAX: u32 = u32::MAX - 1;
 
 /// The number of a user or group that is given by name or number.
 fn number(given: &str, file: &str, what: &str) -> Result<u32> {
-    if let Ok(id) = given.parse() {
-        return Ok(id);
+    if !given.is_empty() && given.bytes().all(|byte| byte.is_ascii_digit()) {
+        let id = given.parse().ok().filter(|id| *id <= ID_MAX);
+        return id.ok_or_else(|| {
+            exit::usage(format_args!(
+                "no {what} can have the number {given}: the largest is {ID_MAX}"
+            ))
+        });
     }
     let known = names(file);
     let found = known.iter().find(|(_, name)| *name == given);
@@ -276,6 +284,35 @@ impl Whose {
     }
 }
 
+/// What a limit counts.
+#[derive(Clone, Copy)]
+enum What {
+    Bytes,
+    Inodes,
+}
+
+impl What {
+    /// Of the options' names.
+    fn prefix(self) -> &'static str {
+        match self {
+            What::Bytes => "",
+            What::Inodes => "inodes-",
+        }
+    }
+
+    fn show(self, limit: u64) -> String {
+        match self {
+            What::Bytes => show_bytes(limit),
+            What::Inodes => format!("{limit} inodes"),
+        }
+    }
+}
+
+/// 0 is no limit.
+fn is_above(soft: u64, hard: u64) -> bool {
+    hard != 0 && soft > hard
+}
+
 impl Set {
     fn run(&self) -> Result<u8> {
         let owner = self.whose.owner()?;
@@ -295,7 +332,11 @@ impl Set {
                 "say which limit: --soft, --hard, --inodes-soft, --inodes-hard, --grace or --inodes-grace"
             )));
         }
+        self.check_given()?;
         let place = Place::of(&self.target, Access::Write)?;
+        if self.sets_one_of_two() {
+            self.check_against(&place, owner)?;
+        }
         if sets_grace {
             self.set_grace(&place, owner.kind)?;
         }
@@ -323,6 +364,64 @@ impl Set {
             None => Ok(()),
         };
         output::done(0, told.map_err(Into::into))
+    }
+
+    /// Refuses limits that contradict each other.
+    fn check_given(&self) -> Result<()> {
+        let given = |what: What, soft: Option<u64>, hard: Option<u64>| match (soft, hard) {
+            (Some(soft), Some(hard)) if is_above(soft, hard) => Err(exit::usage(format_args!(
+                "--{0}soft {1} is above --{0}hard {2}: a soft limit is exceeded for a while, up to the hard one, so it \
+                 must not be above it",
+                what.prefix(),
+                what.show(soft),
+                what.show(hard)
+            ))),
+            _ => Ok(()),
+        };
+        given(What::Bytes, self.soft, self.hard)?;
+        given(What::Inodes, self.inodes_soft, self.inodes_hard)
+    }
+
+    /// One limit is to change, and the other stays as it is.
+    fn sets_one_of_two(&self) -> bool {
+        self.soft.is_some() != self.hard.is_some()
+            || self.inodes_soft.is_some() != self.inodes_hard.is_some()
+    }
+
+    /// Refuses a limit that contradicts the other one, which stays.
+    fn check_against(&self, place: &Place, owner: Owner) -> Result<()> {
+        let rows = place.rows()?;
+        let Some(row) = rows.iter().find(|row| row.who == Who::new(owner)) else {
+            return Ok(());
+        };
+        let check = |what: What, given: [Option<u64>; 2], there: [u64; 2]| {
+            let (name, is) = match given {
+                [Some(_), None] => ("hard", there[1]),
+                [None, Some(_)] => ("soft", there[0]),
+                _ => return Ok(()),
+            };
+            let [soft, hard] = [given[0].unwrap_or(there[0]), given[1].unwrap_or(there[1])];
+            if is_above(soft, hard) {
+                bail!(
+                    "the soft limit would be {}, above the hard one, {}: the {name} limit is {} now; give --{}{name} too",
+                    what.show(soft),
+                    what.show(hard),
+                    what.show(is),
+                    what.prefix()
+                );
+            }
+            Ok(())
+        };
+        check(
+            What::Bytes,
+            [self.soft, self.hard],
+            [row.bytes_soft, row.bytes_hard],
+        )?;
+        check(
+            What::Inodes,
+            [self.inodes_soft, self.inodes_hard],
+            [row.inodes_soft, row.inodes_hard],
+        )
     }
 
     fn set_grace(&self, place: &Place, kind: OwnerKind) -> Result<()> {

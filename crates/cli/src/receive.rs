@@ -1,6 +1,6 @@
 //! `persimmon receive`: what `persimmon send` wrote, brought into a directory or a volume.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufReader, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use persimmon::internal::format::shown::shown;
+use persimmon::internal::format::shown::{as_text, shown};
 use persimmon::stream::{
     Directory, ReceiveError, Received, VolumeTarget, Warning, Watch, receive, resume_token,
 };
@@ -16,7 +16,6 @@ use persimmon::vfs::{Ino, SNAPSHOTS_NAME, is_snapshots};
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 
-use crate::control::Name;
 use crate::exit;
 use crate::fs::Access;
 use crate::live::Target;
@@ -37,7 +36,7 @@ const WARNINGS_MAX: u64 = 20;
 #[derive(Args)]
 pub struct Receive {
     /// A directory, or a device, image file, LABEL= or UUID= of a volume that is not mounted
-    target: String,
+    target: OsString,
     /// Print what `persimmon send --resume` needs to go on with a stream that was cut, and receive nothing
     #[arg(long, conflicts_with_all = ["no_snapshot", "json"])]
     resume_token: bool,
@@ -56,9 +55,13 @@ pub struct Receive {
 #[derive(Serialize)]
 struct Told {
     /// Name of what was received.
-    snapshot: Name,
+    snapshot: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot_bytes: Option<String>,
     /// Name of what it was received from, or null.
-    from: Option<Name>,
+    from: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_bytes: Option<String>,
     records: u64,
     content_bytes: u64,
     stream_bytes: u64,
@@ -102,6 +105,13 @@ impl Receive {
         }
         match Target::of(&self.target)? {
             Target::Live(dir) => {
+                if !self.resume_token && !Path::new(&self.target).is_dir() {
+                    output::tell(format_args!(
+                        "{NAME}: {0} is mounted at {1}: the stream goes there",
+                        shown(self.target.as_bytes()),
+                        dir.display()
+                    ));
+                }
                 let open = Directory::open(&dir);
                 let mut target = open.with_context(|| dir.display().to_string())?;
                 if self.resume_token {
@@ -172,17 +182,19 @@ impl Receive {
         if let Some(Err(error)) = taken {
             code = exit::RECEIVE_PARTIAL;
             output::tell(format_args!(
-                "{NAME}: all was received, but no snapshot could be taken: {error:#}"
+                "{NAME}: all was received, but no snapshot could be taken: {}",
+                output::Causes(&error)
             ));
         }
         let said = if self.json {
+            let (snapshot, snapshot_bytes) = as_text(name);
+            let base = received.origin.base.as_ref();
+            let (from, from_bytes) = base.map(|base| as_text(&base.name)).unzip();
             output::json(&Told {
-                snapshot: Name::new(name),
-                from: received
-                    .origin
-                    .base
-                    .as_ref()
-                    .map(|base| Name::new(&base.name)),
+                snapshot,
+                snapshot_bytes,
+                from,
+                from_bytes: from_bytes.flatten(),
                 records: received.records,
                 content_bytes: received.content_bytes,
                 stream_bytes: received.stream_bytes,

@@ -1,5 +1,6 @@
 //! `persimmon recover`: copies what is left of a broken volume to a new one.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,11 +9,11 @@ use clap::Args;
 use persimmon::SystemClock;
 use persimmon::internal::device::image::ImageGeometry;
 use persimmon::internal::device::{DeviceError, Drive, ZonedDevice, drive, pair};
-use persimmon::internal::engine::{Options, Volume};
+use persimmon::internal::engine::{Error as EngineError, Options, Volume};
 use persimmon::vfs::Clock;
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::salvage::{Source, Stage, rebuild};
-use persimmon_salvage::{Doing, Loss, Recovered, recover_of};
+use persimmon_salvage::{Doing, Error as SalvageError, Loss, Recovered, recover_of};
 
 use crate::exit::RECOVER_LOSSES;
 use crate::mkfs::Shape;
@@ -28,7 +29,7 @@ use crate::progress::Progress;
 #[derive(Args)]
 pub struct Recover {
     /// Device or image file of the broken volume, LABEL= or UUID=
-    broken: String,
+    broken: OsString,
     /// Device or image file of the new one; an image file is made if it does not exist
     new: PathBuf,
     #[command(flatten)]
@@ -135,7 +136,14 @@ impl Recover {
             },
         );
         drop(bar);
-        let recovered = recovered.with_context(|| self.new.display().to_string())?;
+        let recovered = recovered.map_err(|error| match error {
+            SalvageError::New(EngineError::NoSpace) => anyhow!(
+                "{0}: the new volume is too small for all that is left: blocks that files share are copied for each of them. What is there \
+                 now is not whole; make it larger: give --size SIZE and --force, or a larger device",
+                self.new.display()
+            ),
+            error => anyhow::Error::new(error).context(self.new.display().to_string()),
+        })?;
         volume.close()?;
         let mut said = losses.said;
         said.more(|| self.say(&recovered));

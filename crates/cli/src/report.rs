@@ -25,8 +25,10 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Info {
     /// Device or image file.
+    #[serde(serialize_with = "crate::output::path_as_text")]
     pub device: PathBuf,
     /// Where it is mounted; null if it is not.
+    #[serde(serialize_with = "crate::output::path_as_text")]
     pub mount_point: Option<PathBuf>,
     /// Process that serves the mount; null if there is none.
     pub daemon_pid: Option<u32>,
@@ -58,9 +60,11 @@ pub struct Info {
     pub clean: Option<bool>,
     /// Of a volume on two devices, that for metadata; else null.
     #[serde(default)]
+    #[serde(serialize_with = "crate::output::path_as_text")]
     pub metadata_device: Option<PathBuf>,
     /// Of a volume on two devices, that for file data; else null.
     #[serde(default)]
+    #[serde(serialize_with = "crate::output::path_as_text")]
     pub data_device: Option<PathBuf>,
     /// Zones on the device for metadata, which come first; 0: there is one device.
     #[serde(default)]

@@ -2,6 +2,7 @@
 //! piece by piece as it is asked to; how fast is decided here.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +30,7 @@ const NAP: Duration = Duration::from_millis(100);
 #[derive(Args)]
 pub struct Scrub {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// MiB a second at most [default: as fast as it goes]
     #[arg(long, value_name = "MIB_PER_S", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,

@@ -90,18 +90,15 @@ impl Send {
             (None, Some(base)) => Some(OsStr::from_bytes(&base.name).to_owned()),
             _ => from,
         };
-        let target = target.to_str().ok_or_else(|| {
-            exit::usage("a path that is not UTF-8 cannot be named here; go there, and name it .")
-        })?;
         let (name, from) = (name.as_bytes(), from.as_deref().map(OsStr::as_bytes));
-        match Target::of(target)? {
+        match Target::of(&target)? {
             Target::Live(dir) => {
                 let mounted = Mounted::of(dir)?;
                 let mut source = control::send::source(mounted.root(), name, from)?;
                 self.send(&mut source, resume)
             }
             Target::Device(_) => {
-                let opened = crate::fs::open(target, Access::Read, "")?;
+                let opened = crate::fs::open(&target, Access::Read, "")?;
                 let vfs = std::sync::Arc::clone(opened.filesystem.vfs());
                 let mut source = VolumeSource::new(vfs, name, from)?;
                 self.send(&mut source, resume)

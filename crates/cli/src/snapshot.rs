@@ -2,6 +2,7 @@
 //! by its daemon.
 
 mod diff;
+mod pruned;
 mod retention;
 mod sides;
 
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
-use persimmon::internal::format::shown::shown;
+use persimmon::internal::format::shown::{as_text, shown};
 use persimmon::internal::format::{Ino, is_snapshot_name};
 use persimmon::vfs::{ROOT, SNAPSHOTS_NAME, SubvolumeId, is_snapshots};
 use persimmon::{Filesystem, FilesystemError, Options, Timestamp};
@@ -31,6 +32,7 @@ use crate::live::{self, Target};
 use crate::output::{self, say};
 use crate::report::Info;
 use diff::Change;
+use pruned::Pruned;
 use retention::Retention;
 use sides::{MountSide, VolumeSide};
 
@@ -87,7 +89,7 @@ impl SnapshotCommand {
 #[derive(Args)]
 struct Create {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Its name
     name: OsString,
     /// Let files in it be changed, without a change of the others
@@ -102,7 +104,7 @@ struct Create {
 #[derive(Args)]
 struct List {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -112,7 +114,7 @@ struct List {
 #[derive(Args)]
 struct Delete {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Their names
     #[arg(required = true)]
     names: Vec<OsString>,
@@ -122,7 +124,7 @@ struct Delete {
 #[derive(Args)]
 struct Rename {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Its name
     old: OsString,
     /// The new one, which no other has
@@ -135,7 +137,7 @@ struct Rename {
 #[derive(Args)]
 struct Diff {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// The earlier snapshot
     from: OsString,
     /// The later one [default: the files as they are]
@@ -149,7 +151,7 @@ struct Diff {
 #[derive(Args)]
 struct Prune {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// How many of each are kept, by UTC, as in hourly:24,daily:7,weekly:4,monthly:12
     #[arg(long, value_name = "PERIOD:COUNT,...")]
     keep: Retention,
@@ -171,7 +173,7 @@ struct Prune {
 #[derive(Args)]
 struct Rollback {
     /// Device or image file of the volume, LABEL= or UUID=
-    volume: String,
+    volume: OsString,
     /// The snapshot, which stays
     name: OsString,
     /// Name of a snapshot of what there was until now [default: it is deleted]
@@ -353,7 +355,7 @@ fn check_name(name: &OsStr) -> Result<()> {
 }
 
 impl Place {
-    fn of(target: &str, access: Access) -> Result<Place> {
+    fn of(target: &OsStr, access: Access) -> Result<Place> {
         Ok(match Target::of(target)? {
             Target::Live(dir) => Place::Live(Mounted::of(dir)?),
             Target::Device(_) => Place::Opened(crate::fs::open(target, access, "")?.filesystem),
@@ -408,15 +410,18 @@ impl Place {
             }
             Place::Live(mounted) if writable => {
                 // The kernel may hold back what was written to files that are mapped.
-                crate::sync::make_durable(&mounted.root)?;
+                crate::sync::make_durable(&mounted.root)?.check()?;
                 let name = Name::new(name.as_bytes());
                 let _: u16 = mounted.ask(Question::TakeWritable { name })?;
-                mounted.sync()
+                Ok(mounted.sync()?)
             }
             Place::Live(mounted) => {
                 let made = std::fs::create_dir(mounted.directory.join(name));
-                made.map_err(|error| of_system(name, error))?;
-                mounted.sync()
+                let made = made.and_then(|()| mounted.sync());
+                made.map_err(|error| match Errno::from_io_error(&error) {
+                    Some(Errno::NOSPC) => told(name, &crate::sync::why_no_space(&mounted.root)),
+                    _ => of_system(name, error),
+                })
             }
         }
     }
@@ -436,10 +441,10 @@ impl Place {
             }
             Place::Live(mounted) => {
                 // As with one of all files.
-                crate::sync::make_durable(&mounted.root)?;
+                crate::sync::make_durable(&mounted.root)?.check()?;
                 let [of, name] = [of, name].map(|name| Name::new(name.as_bytes()));
                 let _: u16 = mounted.ask(Question::TakeOf { of, name, writable })?;
-                mounted.sync()
+                Ok(mounted.sync()?)
             }
         }
     }
@@ -490,7 +495,7 @@ impl Place {
     fn end(self) -> Result<()> {
         match self {
             Place::Opened(filesystem) => Ok(filesystem.close()?),
-            Place::Live(mounted) => mounted.sync(),
+            Place::Live(mounted) => Ok(mounted.sync()?),
         }
     }
 }
@@ -517,9 +522,9 @@ impl Mounted {
         of.is_some_and(|of| of.bytes() == name.as_bytes())
     }
 
-    fn sync(&self) -> Result<()> {
+    fn sync(&self) -> std::io::Result<()> {
         let directory = std::fs::File::open(&self.directory)?;
-        Ok(directory.sync_all()?)
+        directory.sync_all()
     }
 }
 
@@ -537,13 +542,17 @@ impl Create {
 
 /// `--json` of a list.
 #[derive(Serialize)]
-struct Listed<'a> {
-    name: &'a Name,
+struct Listed {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
     /// When it was taken, by UTC.
     taken: String,
     writable: bool,
     /// The snapshot that it was taken of; null if of the main subvolume.
-    of: Option<&'a Name>,
+    of: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_bytes: Option<String>,
     /// Bytes that are freed when it alone is deleted.
     own_bytes: u64,
 }
@@ -566,23 +575,28 @@ impl List {
         let mut listed = Vec::new();
         for row in &rows {
             if let Some(own_bytes) = place.space_if_there(row)? {
+                let (name, name_bytes) = row.name.as_text();
+                let of = names.get(&row.origin).map(|of| of.as_text());
+                let (of, of_bytes) = of.unzip();
                 let one = Listed {
-                    name: &row.name,
+                    name,
+                    name_bytes,
                     taken: instant(row.time()),
                     writable: row.writable,
-                    of: names.get(&row.origin).copied(),
+                    of,
+                    of_bytes: of_bytes.flatten(),
                     own_bytes,
                 };
                 listed.push((row, one));
             }
         }
         if self.json {
-            let listed: Vec<&Listed<'_>> = listed.iter().map(|(_, listed)| listed).collect();
+            let listed: Vec<&Listed> = listed.iter().map(|(_, listed)| listed).collect();
             output::json(&listed)?;
         } else {
             let cells = listed.iter().map(|(row, listed)| {
                 vec![
-                    listed.name.to_string(),
+                    row.name.to_string(),
                     date(row.time()),
                     if row.writable {
                         "writable"
@@ -590,7 +604,9 @@ impl List {
                         "read-only"
                     }
                     .to_owned(),
-                    listed.of.map_or_else(String::new, Name::to_string),
+                    names
+                        .get(&row.origin)
+                        .map_or_else(String::new, |of| of.to_string()),
                     show_bytes(listed.own_bytes),
                 ]
             });
@@ -612,7 +628,10 @@ impl Delete {
         for name in &self.names {
             if let Err(error) = place.delete(name) {
                 failed += 1;
-                output::tell(format_args!("persimmon snapshot delete: {error:#}"));
+                output::tell(format_args!(
+                    "persimmon snapshot delete: {}",
+                    output::Causes(&error)
+                ));
             }
         }
         place.end()?;
@@ -633,7 +652,9 @@ impl Rename {
 #[derive(Serialize)]
 struct Difference {
     change: Change,
-    path: Name,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
 }
 
 impl Diff {
@@ -652,8 +673,12 @@ impl Diff {
         let mut tell = |change: Change, path: &[u8]| {
             let path = if path.is_empty() { b"/" } else { path };
             if self.json {
-                let path = Name::new(path);
-                differences.push(Difference { change, path });
+                let (path, path_bytes) = as_text(path);
+                differences.push(Difference {
+                    change,
+                    path,
+                    path_bytes,
+                });
             } else {
                 say!("{} {}", change.mark(), shown(path))?;
             }
@@ -661,9 +686,11 @@ impl Diff {
         };
         match &place {
             Place::Live(mounted) => {
-                if self.to.is_none() {
+                let is_written_to =
+                    |id| id == 0 || rows.iter().any(|row| row.id == id && row.writable);
+                if is_written_to(from) || is_written_to(to) {
                     // What is staged is not told among the changes.
-                    crate::sync::make_durable(&mounted.root)?;
+                    crate::sync::make_durable(&mounted.root)?.check()?;
                 }
                 let changed = mounted.changes(from, to)?;
                 let top = self.to.as_ref().map(|to| mounted.path(to)).transpose()?;
@@ -685,15 +712,6 @@ impl Diff {
         }
         Ok(0)
     }
-}
-
-/// `--json` of pruning.
-#[derive(Serialize)]
-struct Pruned<'a> {
-    kept: Vec<&'a Name>,
-    deleted: Vec<&'a Name>,
-    /// They could not be deleted.
-    failed: Vec<&'a Name>,
 }
 
 impl Prune {
@@ -728,11 +746,7 @@ impl Prune {
         });
         rows.sort_by_key(Row::time);
         let times: Vec<i64> = rows.iter().map(|row| row.seconds).collect();
-        let mut pruned = Pruned {
-            kept: Vec::new(),
-            deleted: Vec::new(),
-            failed: Vec::new(),
-        };
+        let mut pruned = Pruned::default();
         let mut said = output::Said::nothing();
         for (row, keep) in rows.iter().zip(self.keep.keeps(&times)) {
             if keep {
@@ -759,7 +773,10 @@ impl Prune {
                 }
                 Err(error) => {
                     pruned.failed.push(&row.name);
-                    output::tell(format_args!("persimmon snapshot prune: {error:#}"));
+                    output::tell(format_args!(
+                        "persimmon snapshot prune: {}",
+                        output::Causes(&error)
+                    ));
                 }
             }
         }
@@ -767,7 +784,7 @@ impl Prune {
             place.end()?;
         }
         if self.json {
-            said.more(|| output::json(&pruned));
+            said.more(|| output::json(&pruned.document()));
         }
         said.done(if pruned.failed.is_empty() {
             0

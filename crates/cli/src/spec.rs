@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use persimmon::internal::device::{drive, pair};
+use persimmon::internal::format::shown::shown_path;
 
 use crate::mounted::mounted_at;
 use crate::probe::{self, udev_encoded};
@@ -22,9 +24,12 @@ const IMAGES_VARIABLE: &str = "PERSIMMON_IMAGES";
 ///
 /// # Errors
 /// When nothing, or more than one device, has the tag, or the path does not exist.
-pub fn resolve(spec: &str) -> Result<PathBuf> {
+pub fn resolve(spec: impl AsRef<OsStr>) -> Result<PathBuf> {
+    let path = Path::new(spec.as_ref());
+    // A tag is UTF-8, what is not is a path.
+    let spec = path.to_str().unwrap_or_default();
     let Some((tag, value)) = tag(spec) else {
-        return drive::canonical(Path::new(spec)).with_context(|| spec.to_owned());
+        return drive::canonical(path).with_context(|| shown_path(path).to_string());
     };
     let link = Path::new("/dev/disk")
         .join(tag.directory())

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use persimmon_fuse::size::show_bytes;
+use std::ffi::OsString;
 
 use crate::open::Subject;
 use crate::output::{self, say};
@@ -12,7 +13,7 @@ use crate::report::LatencyBucket;
 #[derive(Args)]
 pub struct StatsCommand {
     /// A directory of a live mount, or its device
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,

@@ -1,11 +1,13 @@
 //! `persimmon sync`: makes everything on a mounted volume durable. The kernel does not tell every
 //! mount of sync(2) and syncfs(2), so there has to be another way.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::live::{self, Target, is_abandoned};
@@ -15,7 +17,7 @@ use crate::output;
 #[derive(Args)]
 pub struct Sync {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -37,6 +39,15 @@ impl Synced {
         let why = self.reason.as_deref();
         (!self.durable).then(|| why.unwrap_or("see the log of its daemon"))
     }
+
+    /// # Errors
+    /// Not everything is durable.
+    pub fn check(&self) -> Result<()> {
+        match self.why_not() {
+            Some(why) => bail!("the volume could not be written: {why}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Sync {
@@ -48,10 +59,8 @@ impl Sync {
         } else {
             Ok(())
         };
-        match synced.why_not() {
-            Some(why) => bail!("the volume could not be written: {why}"),
-            None => output::done(0, said),
-        }
+        synced.check()?;
+        output::done(0, said)
     }
 }
 
@@ -60,13 +69,37 @@ impl Sync {
 /// # Errors
 /// When nobody answers there.
 pub fn make_durable(dir: &Path) -> Result<Synced> {
-    // What the kernel still holds back (shared maps, `-o writeback_cache`) has to come first.
+    let written = write_back(dir);
+    let synced = have_made_durable(dir)?;
+    // If nothing is wrong with the volume, the kernel could not pass on something else.
+    if synced.durable {
+        written?;
+    }
+    Ok(synced)
+}
+
+/// Has the kernel pass on what it still holds back (shared maps, `-o writeback_cache`), which has to come first.
+///
+/// # Errors
+/// When it cannot.
+pub fn write_back(dir: &Path) -> Result<()> {
     match File::open(dir).and_then(|dir| Ok(rustix::fs::syncfs(dir)?)) {
         // Who is asked next tells more.
-        Err(_) if is_abandoned(dir) => {}
-        result => result.with_context(|| format!("syncfs of {}", dir.display()))?,
+        Err(_) if is_abandoned(dir) => Ok(()),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOSPC) => {
+            Err(anyhow!("{}: {}", dir.display(), why_no_space(dir)))
+        }
+        result => result.with_context(|| format!("syncfs of {}", dir.display())),
     }
-    have_made_durable(dir)
+}
+
+/// Why there is no space on a mount, for whom the system told only that: its daemon knows whether the volume is full, or the filesystem that
+/// its image is on.
+pub fn why_no_space(dir: &Path) -> String {
+    let synced = have_made_durable(dir).ok();
+    let why = synced.as_ref().and_then(Synced::why_not);
+    let unknown = "no space is left on the volume, or on the host filesystem below its image";
+    why.unwrap_or(unknown).to_owned()
 }
 
 /// The same of what the daemon has. What the kernel holds back is not waited for: that it cannot be written is told to whoever syncs that.

@@ -1,6 +1,7 @@
 //! `persimmon trace`: who writes to which zone of a mounted volume, and which is cleaned why.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const KNOWN_MAX: usize = 10_000;
 #[derive(Args)]
 pub struct Trace {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// End when all that is kept was told
     #[arg(long)]
     once: bool,

@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use persimmon_fuse::size::show_bytes;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 
 use crate::control::{Command, ask};
 use crate::live::Target;
@@ -15,7 +16,7 @@ use crate::output::{self, say};
 #[derive(Args)]
 pub struct Trim {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,

@@ -1,6 +1,7 @@
 //! `persimmon tune`: the thresholds of a mounted volume.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
@@ -16,7 +17,7 @@ use crate::output;
 #[derive(Args)]
 pub struct Tune {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// Thresholds to change, all or none of them: sizes as 64M, shares as 12.5%
     #[arg(value_name = "KEY=VALUE", value_parser = parse_change)]
     changes: Vec<(String, String)>,

@@ -1,5 +1,6 @@
 //! `persimmon umount`: unmounts and returns when the daemon has let go of the device.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,7 +22,7 @@ use crate::utab;
 #[derive(Args)]
 pub struct Umount {
     /// Mount point, device or image file
-    target: String,
+    target: OsString,
     /// Detach even if files are open; they stay usable until they are closed
     #[arg(long, short = 'l')]
     lazy: bool,
@@ -75,10 +76,7 @@ impl Umount {
 
     fn say(&self, dir: &Path, device: &Path) -> Result<()> {
         if self.json {
-            output::json(&serde_json::json!({
-                "device": device,
-                "mount_point": dir,
-            }))?;
+            output::json_of_mount(device, dir)?;
         } else if self.verbose {
             say!("{} unmounted", dir.display())?;
         }
@@ -128,7 +126,9 @@ pub fn write_all(dir: &Path, device: &Path, else_it: &str) -> Result<()> {
     }
     let why_not = match sync::make_durable(dir) {
         Ok(synced) => synced.why_not().map(str::to_owned),
-        Err(error) => Some(format!("{error:#}")),
+        // Nothing was tried, so nothing is known to have failed.
+        Err(error) if error.is::<live::NotAllowed>() => return Err(error),
+        Err(error) => Some(output::Causes(&error).to_string()),
     };
     if let Some(why) = why_not
         && writes()

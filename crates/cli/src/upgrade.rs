@@ -1,6 +1,6 @@
 //! `persimmon upgrade-daemon`: another program goes on with a mount, and whoever uses it notices nothing.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
@@ -47,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Args)]
 pub struct UpgradeDaemon {
     /// A directory of the mount, or its device
-    target: String,
+    target: OsString,
     /// Another program than this one
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,

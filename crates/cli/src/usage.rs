@@ -1,7 +1,7 @@
 //! `persimmon usage`: how much files have, and what it takes.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::{File, Metadata};
 use std::io;
@@ -30,7 +30,7 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 #[derive(Args)]
 pub struct UsageCommand {
     /// Device, image file, LABEL=, UUID=, or a directory or file of a live mount
-    target: String,
+    target: OsString,
     /// Print JSON
     #[arg(long)]
     json: bool,

@@ -1,5 +1,7 @@
 //! `persimmon zones`: the zone table, and a picture of it.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +13,7 @@ use crate::open::Subject;
 use crate::output::{self, say};
 use crate::picture;
 use crate::report::ZoneRow;
+use persimmon::internal::format::shown::shown;
 
 /// Where a picture begins on a terminal: at its top.
 const HOME: &str = "\x1b[H";
@@ -26,7 +29,7 @@ const NAP: Duration = Duration::from_millis(100);
 #[derive(Args)]
 pub struct ZonesCommand {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Only the picture
     #[arg(long, conflicts_with_all = ["json", "table"])]
     picture: bool,
@@ -92,7 +95,10 @@ impl ZonesCommand {
 
     fn watch(&self, subject: &Subject) -> Result<u8> {
         if matches!(subject, Subject::Opened(_)) {
-            bail!("{} is not mounted: nothing changes there", self.target);
+            bail!(
+                "{} is not mounted: nothing changes there",
+                shown(self.target.as_bytes())
+            );
         }
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -288,7 +288,7 @@ rules! {
     IMAGE_RECORD_LOST 903 Warning "the write pointer of a zone of the image is lost", "the zone counts as full until cleaning empties it";
     IMAGE_TABLE 904 Warning "records of zones are lost in one of the image's two tables", AGAIN;
     IMAGE_SUPERBLOCKS 905 Warning "all copies of the image's superblock are lost", AGAIN;
-    IMAGE_TRUNCATED 906 Warning "the image is truncated", "fsck --repair, or the next mount, makes the file as long as it was";
+    IMAGE_TRUNCATED 906 Warning "the image is truncated", "fsck --repair, or the next mount, makes the file as long as it was, where no part of a zone is missing; fsck --repair --scan in any case";
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub mod engine {
 
 /// What is on the device.
 pub mod format {
+    pub use persimmon_format::container::ZONE_COUNT_MAX;
     pub use persimmon_format::version::is_snapshot_name;
     pub use persimmon_format::{Addr, Ino, checksum, inode, shown, table, zone_header};
 }

@@ -65,7 +65,8 @@ pub enum SendError {
     Write(#[source] io::Error),
     /// The token is of another stream.
     #[error(
-        "the token is of another stream: give the snapshot that was sent, and the base it was sent from"
+        "the token is of another stream: give the snapshot that was sent, and the base it was sent from; if one of them is gone, \
+         that stream cannot go on: remove all that is in the receiver's directory, .persimmon-receive too, and send a full stream"
     )]
     OtherToken,
 }
@@ -79,6 +80,11 @@ pub enum ReceiveError {
     /// The stream cannot be read.
     #[error("the stream cannot be read: {0}")]
     Read(#[source] io::Error),
+    /// It ends before its header does.
+    #[error(
+        "the stream ended before it began: the sender failed, and says why; nothing was changed here"
+    )]
+    NoHeader,
     /// It ends before its end record.
     #[error(
         "the stream ended before its end: the sender failed or the connection broke; `persimmon receive --resume-token` tells how to go on"
@@ -126,7 +132,7 @@ pub enum ReceiveError {
         base: Identity,
     },
     /// Another snapshot was received last.
-    #[error("the stream begins with snapshot {base}, and the directory has {found}: send it with `--from {}`", persimmon_format::shown(&.found.name))]
+    #[error("{}", other_base(.base, .found))]
     OtherBase {
         /// What the stream needs.
         base: Identity,
@@ -138,7 +144,9 @@ pub enum ReceiveError {
     OtherVolume,
     /// Something else was begun there.
     #[error(
-        "receiving snapshot {0} is not done here: go on with `persimmon send --resume` and the token of `persimmon receive --resume-token`"
+        "receiving snapshot {0} is not done here: go on with `persimmon send --resume` and the token of `persimmon receive --resume-token`; \
+         if the sender does not have that snapshot any more, remove all that is in the directory, .persimmon-receive too, and receive a \
+         full stream"
     )]
     Incomplete(Identity),
     /// The stream goes on elsewhere.
@@ -164,4 +172,18 @@ pub enum ReceiveError {
         "more links, or changes between two marks of the stream, than a receiver keeps in memory"
     )]
     TooMuch,
+}
+
+/// A base was deleted, and made again under its name: then the name tells nobody what to do.
+fn other_base(base: &Identity, found: &Identity) -> String {
+    if base.name == found.name {
+        return format!(
+            "the stream begins with a snapshot {base}, and the directory has an older or newer one that was called {found} too: send \
+             it from that one with `--from`, if it is still there under another name; otherwise receive a full stream into an empty directory"
+        );
+    }
+    format!(
+        "the stream begins with snapshot {base}, and the directory has {found}: send it with `--from {found}`; if the sender does not \
+         have that any more, receive a full stream into an empty directory"
+    )
 }

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use crate::codec::{Put, Reader};
 use crate::error::{DecodeError, ReceiveError};
 use crate::record::{PLAIN_MAX, Record};
-use crate::wire::{Cursor, HEAD_BYTES, Header, Origin, Position};
+use crate::wire::{Cursor, HEAD_BYTES, Header, MAGIC, Origin, Position};
 
 /// Bytes of the fields of a record at most.
 pub const RECORD_BYTES_MAX: usize = PLAIN_MAX + 64;
@@ -123,9 +123,23 @@ pub struct FrameReader<R> {
 impl<R: Read> FrameReader<R> {
     /// Reads the header.
     pub fn new(mut input: R) -> Result<Self, ReceiveError> {
-        let mut header = read_exactly(&mut input, HEAD_BYTES)?;
+        let of_header = |error| match error {
+            ReceiveError::Cut => ReceiveError::NoHeader,
+            error => error,
+        };
+        let mut header = Vec::new();
+        let mut magic = input.by_ref().take(MAGIC.len() as u64);
+        magic.read_to_end(&mut header).map_err(ReceiveError::Read)?;
+        if !MAGIC.starts_with(&header) {
+            return Err(DecodeError::NoStream.into());
+        }
+        if header.len() < MAGIC.len() {
+            return Err(ReceiveError::NoHeader);
+        }
+        let rest = HEAD_BYTES - MAGIC.len();
+        header.extend(read_exactly(&mut input, rest).map_err(of_header)?);
         let rest = Header::rest_bytes(&header)?;
-        header.extend(read_exactly(&mut input, rest)?);
+        header.extend(read_exactly(&mut input, rest).map_err(of_header)?);
         let bytes = header.len() as u64;
         let header = Header::decode(&header)?;
         Ok(FrameReader {

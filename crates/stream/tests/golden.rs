@@ -292,12 +292,25 @@ fn a_whole_stream_is_what_it_was() {
     );
     assert!(matches!(frames.read(), Ok(Some(Record::End { .. }))));
     assert!(matches!(frames.read(), Ok(None)));
+    let mut header = Vec::new();
+    FrameWriter::new(&mut header, &origin, None).unwrap();
+    let header = header.len();
+    // What is shorter than a header was taken for one that was cut.
+    for short in ["no", "no stream"] {
+        let no = FrameReader::new(short.as_bytes()).map(|_| ());
+        let due: Result<(), _> = Err(ReceiveError::Decode(DecodeError::NoStream));
+        assert_eq!(format!("{no:?}"), format!("{due:?}"), "{short}");
+    }
     for end in 0..out.len() {
         let cut = FrameReader::new(&out[..end]).and_then(|mut frames| {
             frames.read()?;
             frames.read()
         });
-        assert!(matches!(cut, Err(ReceiveError::Cut)), "{end}: {cut:?}");
+        match end < header {
+            // Nothing was begun, so nothing goes on.
+            true => assert!(matches!(cut, Err(ReceiveError::NoHeader)), "{end}: {cut:?}"),
+            false => assert!(matches!(cut, Err(ReceiveError::Cut)), "{end}: {cut:?}"),
+        }
     }
 }
 

@@ -198,6 +198,10 @@ fn the_command_works_on_a_mount(bed: &TestBed) -> Result<()> {
     ensure!(diff == due, "{diff}");
     let diff = said(&volume, &["diff", "one", "w"])?;
     ensure!(diff.contains("- /tree/big\n"), "{diff}");
+    // What was written to the writable one a moment ago counts: it is synced first.
+    script(&dir, &[], "echo more >> .snapshots/w/tree/sparse")?;
+    let diff = said(&volume, &["diff", "one", "w"])?;
+    ensure!(diff.contains("M /tree/sparse\n"), "{diff}");
 
     said(&volume, &["rename", "w", "x"])?;
     let refused =

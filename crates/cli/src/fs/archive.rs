@@ -22,7 +22,7 @@ use super::rooted;
 #[derive(Args)]
 pub struct Between {
     /// Device or image file of the volume, LABEL= or UUID=
-    pub volume: String,
+    pub volume: OsString,
     /// The archive; `-` is standard output or input
     pub archive: PathBuf,
     /// This directory of the volume instead of all of it; `restore` makes it where it is missing

@@ -18,7 +18,7 @@ use crate::output;
 #[derive(Args)]
 pub struct Cat {
     /// Device or image file of the volume, LABEL= or UUID=
-    volume: String,
+    volume: OsString,
     /// The files; links are followed
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,

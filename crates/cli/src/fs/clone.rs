@@ -80,22 +80,23 @@ impl CloneCommand {
                 self.on_mount(Path::new(source), Path::new(target))
             }
             [volume, source, target] => {
-                let volume = volume
-                    .to_str()
-                    .context("the name of the volume is not UTF-8")?;
                 self.in_volume(volume, &path_in_volume(source), &path_in_volume(target))
             }
             _ => Err(exit::usage("name what to clone, and the clone")),
         }
     }
 
-    fn in_volume(&self, volume: &str, source: &Path, target: &Path) -> Result<u8> {
+    fn in_volume(&self, volume: &OsStr, source: &Path, target: &Path) -> Result<u8> {
         let instead = "name SOURCE and TARGET there, without SPEC, or ";
         let opened = open(volume, Access::Write, instead)?;
         let filesystem = &opened.filesystem;
         let (name, directory, ino) = places_in(filesystem, source, target)?;
         let tree = VolumeTree(filesystem.clone());
-        let mut sink = VolumeSink::new(filesystem, directory);
+        let mut sink = VolumeSink::new(
+            filesystem,
+            directory,
+            target.parent().unwrap_or(Path::new("/")),
+        );
         let (went, tally) = self.clone_tree((&tree, ino), &mut sink, (source, &name))?;
         drop(sink);
         drop(tree);

@@ -29,7 +29,7 @@ const NAME: &str = "fs cp";
 #[derive(Args)]
 pub struct Cp {
     /// Device or image file of the volume, LABEL= or UUID=
-    volume: String,
+    volume: OsString,
     /// What is copied, and where to: the last one
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
@@ -231,13 +231,13 @@ fn in_volume(filesystem: &Filesystem, path: &Path) -> Result<Place> {
         Some(error) => anyhow::anyhow!("{error}"),
         None => anyhow::anyhow!("{error}"),
     };
-    let into = |directory: Ino, name: Option<Vec<u8>>| Place {
-        sink: Box::new(VolumeSink::new(filesystem, directory)),
+    let into = |directory: Ino, at: &Path, name: Option<Vec<u8>>| Place {
+        sink: Box::new(VolumeSink::new(filesystem, directory, at)),
         directory: Some(directory),
         name,
     };
     match filesystem.metadata(path) {
-        Ok(attr) if attr.kind() == FileKind::Directory => Ok(into(attr.ino, None)),
+        Ok(attr) if attr.kind() == FileKind::Directory => Ok(into(attr.ino, path, None)),
         Err(error) if !matches!(error.filesystem(), Some(FilesystemError::NotFound)) => {
             Err(told(&error))
         }
@@ -249,7 +249,7 @@ fn in_volume(filesystem: &Filesystem, path: &Path) -> Result<Place> {
             if directory.kind() != FileKind::Directory {
                 bail!("{} is not a directory", shown_path(above));
             }
-            Ok(into(directory.ino, Some(name)))
+            Ok(into(directory.ino, above, Some(name)))
         }
     }
 }

@@ -24,7 +24,7 @@ use super::host::{HostNode, HostTree};
 use super::tree::{Content, Copied, CopyError, Identity, Kind, PIECE, Tree, below};
 use super::volume::VolumeTree;
 use super::{Access, of_path, open, rooted, stop_on_signals};
-use crate::control::{self, Command};
+use crate::control::{self, Command, Paths};
 use crate::exit::{FAILED, FS_INTERRUPTED, FS_PARTIAL};
 use crate::live::{self, Target};
 use crate::output::{self, say};
@@ -49,7 +49,7 @@ const NAP: Duration = Duration::from_millis(100);
 #[derive(Args)]
 pub struct DedupCommand {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
-    target: String,
+    target: OsString,
     /// Directories or files: of a volume that is not mounted from its root on [default: all of it], of a live mount by
     /// their paths [default: TARGET]
     directories: Vec<OsString>,
@@ -242,8 +242,9 @@ impl DedupCommand {
     }
 
     fn on_mount(&self, dir: &Path) -> Result<u8> {
-        // That it is one of a mount.
+        // That it is one of a mount, and that its daemon obeys: what takes hours must not fail, or find nothing, for want of that.
         let info: Info = live::ask(dir, "info")?;
+        let _: Paths = control::ask(dir, &Command::Paths(Vec::new()))?;
         let used = info.total_bytes.saturating_sub(info.available_bytes);
         let named: Vec<PathBuf> = match &*self.directories {
             [] => vec![dir.to_owned()],

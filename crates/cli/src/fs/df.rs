@@ -5,6 +5,7 @@ use clap::{ArgAction, Args};
 use persimmon::internal::format::shown::shown;
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
+use std::ffi::OsString;
 
 use super::{Access, open};
 use crate::output;
@@ -15,7 +16,7 @@ use crate::output;
 pub struct Df {
     /// Devices or image files, LABEL= or UUID=
     #[arg(required = true, value_name = "VOLUME")]
-    volumes: Vec<String>,
+    volumes: Vec<OsString>,
     /// In KiB, MiB and so on, as it fits
     #[arg(short, long)]
     human_readable: bool,
@@ -45,7 +46,7 @@ impl Df {
             let space = opened.filesystem.statfs()?;
             let bytes = |blocks: u64| blocks.saturating_mul(space.block_size.into());
             rows.push(Row {
-                volume: volume.clone(),
+                volume: volume.to_string_lossy().into_owned(),
                 size_bytes: bytes(space.blocks),
                 used_bytes: bytes(space.blocks.saturating_sub(space.blocks_free)),
                 available_bytes: bytes(space.blocks_available),

@@ -21,7 +21,7 @@ use crate::output::{self, say};
 #[derive(Args)]
 pub struct Ls {
     /// Device or image file of the volume, LABEL= or UUID=
-    volume: String,
+    volume: OsString,
     /// Directories and files [default: the root]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,

@@ -28,7 +28,7 @@ const RM: &str = "fs rm";
 #[derive(Args)]
 pub struct Mv {
     /// Device or image file of the volume, LABEL= or UUID=
-    volume: String,
+    volume: OsString,
     /// What is renamed
     from: OsString,
     /// The new name, or a directory that takes it
@@ -58,7 +58,7 @@ impl Mv {
 #[derive(Args)]
 pub struct Mkdir {
     /// Device or image file of the volume, LABEL= or UUID=
-    volume: String,
+    volume: OsString,
     /// The directories
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
@@ -94,7 +94,7 @@ impl Mkdir {
 #[derive(Args)]
 pub struct Rm {
     /// Device or image file of the volume, LABEL= or UUID=
-    volume: String,
+    volume: OsString,
     /// What to remove
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,

@@ -46,7 +46,7 @@ impl Restore {
         };
         let opened = open(&self.between.volume, Access::Write, "use tar there, or ")?;
         let top = self.top(&opened.filesystem)?;
-        let mut sink = VolumeSink::new(&opened.filesystem, top);
+        let mut sink = VolumeSink::new(&opened.filesystem, top, &self.between.top());
         let mut copier = Copier::new(&mut sink, &stop, NAME);
         let went = archive::read(&mut *source, &mut copier);
         let tally = copier.tally;

@@ -14,6 +14,7 @@ use persimmon::{FilesystemError, Ino, Timestamp};
 use rustix::io::Errno;
 use serde::Serialize;
 
+use super::NOT_PERMITTED;
 use crate::output;
 
 /// Bytes read and written at a time. A stop is noticed between two of them.
@@ -54,7 +55,9 @@ impl From<FilesystemError> for CopyError {
             error,
             FilesystemError::NoSpace | FilesystemError::HostFull | FilesystemError::ReadOnly
         );
-        if ends || error.is_failure() {
+        if matches!(error, FilesystemError::NotPermitted) {
+            CopyError::one(NOT_PERMITTED)
+        } else if ends || error.is_failure() {
             CopyError::ends(error)
         } else {
             CopyError::one(error)

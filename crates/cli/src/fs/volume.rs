@@ -2,14 +2,18 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
+use persimmon::internal::format::shown::shown;
 use persimmon::vfs::{Entry as Listed, Handle, Listing, NamedIno, OpenFlags, WriteFlags};
 use persimmon::{
     Attr, Caller, FileKind, Filesystem, FilesystemError, Ino, SeekTo, SetAttr, SetTime, Vfs,
     XattrMode,
 };
 
+use super::NOT_PERMITTED;
 use super::tree::{
     Children, ClonedEntries, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink,
     Target, Tree, each_piece_not_shared,
@@ -208,21 +212,37 @@ impl Iterator for Directory {
 /// A volume to copy to.
 pub struct VolumeSink {
     filesystem: Filesystem,
+    /// Of the top, for messages.
+    path: Vec<u8>,
     /// The directories on the way down, the top first.
     way: Vec<Ino>,
 }
 
 impl VolumeSink {
-    /// Below the directory `top`.
-    pub fn new(filesystem: &Filesystem, top: Ino) -> VolumeSink {
+    /// Below the directory `top`, whose path is `path`.
+    pub fn new(filesystem: &Filesystem, top: Ino, path: &Path) -> VolumeSink {
         VolumeSink {
             filesystem: filesystem.clone(),
+            path: path.as_os_str().as_bytes().to_vec(),
             way: vec![top],
         }
     }
 
     fn vfs(&self) -> &Vfs {
         self.filesystem.vfs()
+    }
+
+    /// What came out. Messages name what is copied; where it is to go to is named here, if it is that which forbids it.
+    fn at<T>(&self, entry: &Entry, result: Result<T, FilesystemError>) -> Copied<T> {
+        match result {
+            Err(FilesystemError::NotPermitted) => {
+                let top = self.path.strip_suffix(b"/").unwrap_or(&self.path);
+                let target = [top, b"/", &entry.path].concat();
+                let target = shown(&target);
+                Err(CopyError::one(format!("to {target}: {NOT_PERMITTED}")))
+            }
+            result => Ok(result?),
+        }
     }
 
     fn directory(&self) -> Copied<Ino> {
@@ -247,12 +267,13 @@ impl VolumeSink {
     fn place(
         &self,
         parent: Ino,
-        name: &[u8],
+        entry: &Entry,
         make: impl Fn(&[u8]) -> Result<Ino, FilesystemError>,
     ) -> Copied<Ino> {
+        let name = entry.name();
         match make(name) {
             Err(FilesystemError::Exists) => {}
-            made => return Ok(made?),
+            made => return self.at(entry, made),
         }
         if self.vfs().lookup(parent, name)?.kind() == FileKind::Directory {
             return Err(CopyError::one("a directory has that name"));
@@ -261,17 +282,56 @@ impl VolumeSink {
             let other = format!(".persimmon-{}-{number}", std::process::id()).into_bytes();
             let ino = match make(&other) {
                 Err(FilesystemError::Exists) => continue,
-                made => made?,
+                made => self.at(entry, made)?,
             };
             let mode = persimmon::RenameMode::Replace;
             let renamed = self.vfs().rename(parent, &other, parent, name, mode);
             if renamed.is_err() {
                 let _ = self.vfs().unlink(parent, &other);
             }
-            renamed?;
+            self.at(entry, renamed)?;
             return Ok(ino);
         }
         Err(CopyError::one("no name is free to make it under"))
+    }
+
+    /// Sets all attributes. Tells those that a volume does not take.
+    fn set_meta(&self, ino: Ino, entry: &Entry) -> Copied<Vec<String>> {
+        let (vfs, Entry { kind, meta, .. }) = (self.vfs(), entry);
+        // What it got from its directory, or had before; but for how it is to be stored, of which a source outside says nothing.
+        for name in xattr_names(vfs, ino)? {
+            let is_kept = name.starts_with(OWN_ATTRIBUTES);
+            if !is_kept && !meta.xattrs.iter().any(|(wanted, _)| *wanted == name) {
+                self.at(entry, vfs.removexattr(ino, &name))?;
+            }
+        }
+        // In one change of the inode. A change of owner takes setuid and capabilities away, so these come with it or after it.
+        let set = SetAttr {
+            uid: Some(meta.uid),
+            gid: Some(meta.gid),
+            mode: (!matches!(kind, Kind::Symlink(_))).then_some(meta.mode),
+            atime: Some(SetTime::At(meta.atime)),
+            mtime: Some(SetTime::At(meta.mtime)),
+            ..SetAttr::default()
+        };
+        self.at(entry, vfs.setattr(ino, Handle::NONE, &set))?;
+        let mut lost = Vec::new();
+        for (name, value) in &meta.xattrs {
+            let put = vfs.setxattr(&Caller::root(), ino, name, value, XattrMode::Either);
+            match put {
+                Ok(()) => {}
+                Err(error @ (FilesystemError::HostFull | FilesystemError::ReadOnly)) => {
+                    return Err(error.into());
+                }
+                Err(error) if error.is_failure() => return Err(error.into()),
+                // A longer value than a volume takes is answered so as well.
+                Err(FilesystemError::NoSpace) => {
+                    lost.push(super::not_kept(name, "too large for a volume"));
+                }
+                Err(error) => lost.push(super::not_kept(name, &error.to_string())),
+            }
+        }
+        Ok(lost)
     }
 
     fn put_file(
@@ -288,7 +348,8 @@ impl VolumeSink {
         };
         // Without a name until it is whole: one that is given up, or left by a crash, goes by itself.
         let vfs = self.vfs();
-        let (attr, handle) = vfs.tmpfile(&Caller::root(), parent, 0o600, flags)?;
+        let made = vfs.tmpfile(&Caller::root(), parent, 0o600, flags);
+        let (attr, handle) = self.at(entry, made)?;
         let file = Open {
             filesystem: self.filesystem.clone(),
             ino: attr.ino,
@@ -312,8 +373,8 @@ impl VolumeSink {
             };
             vfs.setattr(file.ino, handle, &set)?;
         }
-        let lost = set_meta(vfs, file.ino, &entry.kind, &entry.meta)?;
-        self.place(parent, entry.name(), |name| {
+        let lost = self.set_meta(file.ino, entry)?;
+        self.place(parent, entry, |name| {
             vfs.link(file.ino, parent, name).map(|attr| attr.ino)
         })?;
         Ok(lost)
@@ -332,7 +393,7 @@ impl Sink for VolumeSink {
             .mkdir(&Caller::root(), parent, entry.name(), 0o700);
         let attr = match made {
             Err(FilesystemError::Exists) => self.vfs().lookup(parent, entry.name())?,
-            made => made?,
+            made => self.at(entry, made)?,
         };
         if attr.kind() != FileKind::Directory {
             return Err(CopyError::one("has the name of a directory, and is none"));
@@ -352,14 +413,14 @@ impl Sink for VolumeSink {
     fn leave(&mut self, entry: &Entry) -> Copied<Vec<String>> {
         let ino = self.directory()?;
         self.way.pop();
-        set_meta(self.vfs(), ino, &entry.kind, &entry.meta)
+        self.set_meta(ino, entry)
     }
 
     fn put(&mut self, entry: &Entry, content: &mut dyn Content) -> Copied<Vec<String>> {
         let parent = self.directory()?;
         let (vfs, caller) = (self.vfs(), Caller::root());
         let node = |mode: u32, rdev: u32| {
-            self.place(parent, entry.name(), |name| {
+            self.place(parent, entry, |name| {
                 vfs.mknod(&caller, parent, name, mode | 0o600, rdev)
                     .map(|attr| attr.ino)
             })
@@ -372,12 +433,12 @@ impl Sink for VolumeSink {
                 if there.is_ok_and(|there| there.ino == original) {
                     return Ok(Vec::new());
                 }
-                self.place(parent, entry.name(), |name| {
+                self.place(parent, entry, |name| {
                     vfs.link(original, parent, name).map(|attr| attr.ino)
                 })?;
                 return Ok(Vec::new());
             }
-            Kind::Symlink(target) => self.place(parent, entry.name(), |name| {
+            Kind::Symlink(target) => self.place(parent, entry, |name| {
                 vfs.symlink(&caller, parent, name, target)
                     .map(|attr| attr.ino)
             })?,
@@ -387,47 +448,9 @@ impl Sink for VolumeSink {
             Kind::BlockDevice(rdev) => node(FileKind::BlockDevice.mode(), *rdev)?,
             Kind::Directory => return Err(CopyError::one("is a directory")),
         };
-        set_meta(vfs, ino, &entry.kind, &entry.meta)
+        self.set_meta(ino, entry)
     }
 }
 
 /// What Persimmon's own attributes begin with: how a file is compressed and how long it will live.
 const OWN_ATTRIBUTES: &[u8] = b"user.persimmon.";
-
-/// Sets all attributes. Tells those that a volume does not take.
-fn set_meta(vfs: &Vfs, ino: Ino, kind: &Kind, meta: &Meta) -> Copied<Vec<String>> {
-    // What it got from its directory, or had before; but for how it is to be stored, of which a source outside says nothing.
-    for name in xattr_names(vfs, ino)? {
-        let is_kept = name.starts_with(OWN_ATTRIBUTES);
-        if !is_kept && !meta.xattrs.iter().any(|(wanted, _)| *wanted == name) {
-            vfs.removexattr(ino, &name)?;
-        }
-    }
-    // In one change of the inode. A change of owner takes setuid and capabilities away, so these come with it or after it.
-    let set = SetAttr {
-        uid: Some(meta.uid),
-        gid: Some(meta.gid),
-        mode: (!matches!(kind, Kind::Symlink(_))).then_some(meta.mode),
-        atime: Some(SetTime::At(meta.atime)),
-        mtime: Some(SetTime::At(meta.mtime)),
-        ..SetAttr::default()
-    };
-    vfs.setattr(ino, Handle::NONE, &set)?;
-    let mut lost = Vec::new();
-    for (name, value) in &meta.xattrs {
-        let put = vfs.setxattr(&Caller::root(), ino, name, value, XattrMode::Either);
-        match put {
-            Ok(()) => {}
-            Err(error @ (FilesystemError::HostFull | FilesystemError::ReadOnly)) => {
-                return Err(error.into());
-            }
-            Err(error) if error.is_failure() => return Err(error.into()),
-            // A longer value than a volume takes is answered so as well.
-            Err(FilesystemError::NoSpace) => {
-                lost.push(super::not_kept(name, "too large for a volume"));
-            }
-            Err(error) => lost.push(super::not_kept(name, &error.to_string())),
-        }
-    }
-    Ok(lost)
-}

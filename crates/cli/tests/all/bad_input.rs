@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
-use crate::common::Place;
+use crate::common::{Place, told};
 
 impl Place {
     fn labelled(&self, name: &str, label: &str) {
@@ -33,6 +33,32 @@ fn unchanged(path: &Path, work: impl FnOnce()) {
 fn mkfs_says_how_many_zones_are_needed_and_leaves_nothing() {
     let place = Place::new();
     place.refused(&["mkfs", "a", "--size", "3M"], 1, &["zones", "at least"]);
+    for (more, too_few) in [
+        (["--data-parity", "3"], "59 zones of 1.0 MiB are too few"),
+        (["--data-parity", "2"], "59 zones of 1.0 MiB are too few"),
+        (
+            ["--zone-size", "64M"],
+            "there is no room for a zone of 64.0 MiB",
+        ),
+        (["--zone-size", "8M"], "7 zones of 8.0 MiB are too few"),
+    ] {
+        // Of stripe sets it told their number and size, which nobody has asked for.
+        let mkfs = |size: &[&str]| {
+            let arguments = [&["mkfs", "a", "--dry-run"], more.as_slice(), size].concat();
+            place.run(&arguments)
+        };
+        let refused = told(&mkfs(&["--size", "64M"]));
+        assert!(refused.contains(too_few), "{refused}");
+        let (_, advice) = refused.split_once(" (--size ").unwrap();
+        let (mib, _) = advice.split_once('M').unwrap();
+        let mib: u32 = mib.parse().unwrap();
+        let made = |mib: u32| mkfs(&["--size", &format!("{mib}M")]).status.success();
+        assert!(made(mib) && !made(mib - 1), "{refused}");
+    }
+    let huge = ["mkfs", "a", "--size", "100T", "--zone-size", "1M"];
+    place.refused(&huge, 2, &["4194304 zones of 1.0 MiB", "--zone-size 32M"]);
+    let huge = ["mkfs", "a", "--size", "300T", "--dry-run"];
+    place.refused(&huge, 2, &["4194304 zones of 64.0 MiB", "--zone-size 128M"]);
     place.refused(&["mkfs", "a"], 2, &["--size"]);
     place.refused(&["mkfs", "a", "--size", "lots"], 2, &["'lots'", "64M"]);
     place.refused(

@@ -7,7 +7,8 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use persimmon::{Filesystem, OpenOptions, Options};
+use persimmon::vfs::InodeFlags;
+use persimmon::{Caller, Filesystem, OpenOptions, Options};
 use rustix::process::{Pid, Signal, kill_process};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -462,4 +463,33 @@ fn files_that_wait_for_room_are_told() {
     assert!(!told(&output).contains(says[0]), "{}", told(&output));
     let log = open(&place, "img").read("log").unwrap();
     assert!(log == [b"begun".to_vec(), noise(3, 40_000)].concat());
+}
+
+/// Of a copy that its target forbids the source was named, and nothing said what forbids it.
+#[test]
+fn what_forbids_a_copy_is_named_with_the_remedy() {
+    let place = Place::in_memory();
+    done(&place, &["mkfs", "img", "--size", "64M"]);
+    fs::write(place.path("host"), b"content").unwrap();
+    let volume = open(&place, "img");
+    volume.create_dir("/sealed").unwrap();
+    volume.write("/still", b"as it is").unwrap();
+    for path in ["/sealed", "/still"] {
+        let ino = volume.metadata(path).unwrap().ino;
+        let vfs = volume.vfs();
+        let flags = InodeFlags {
+            immutable: true,
+            ..vfs.inode_flags(ino).unwrap()
+        };
+        vfs.set_inode_flags(&Caller::root(), ino, flags).unwrap();
+    }
+    volume.close().unwrap();
+    for target in ["/.snapshots/x", "/still", "/sealed/host"] {
+        let copy = ["fs", "cp", "img", "host", &format!(":{target}")];
+        let due = format!("host: to {target}: operation not permitted");
+        place.refused(&copy, 4, &[&due, ".snapshots", "chattr -i"]);
+    }
+    place.refused(&["fs", "rm", "img", "/still"], 4, &["/still", "chattr -i"]);
+    let rename = ["fs", "mv", "img", "/still", "/moved"];
+    place.refused(&rename, 1, &["/still", "chattr -i"]);
 }

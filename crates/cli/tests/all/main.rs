@@ -11,6 +11,7 @@ mod fsck;
 mod grow;
 mod newer;
 mod output;
+mod quota;
 mod recover;
 mod simulate;
 mod snapshots;

@@ -146,3 +146,25 @@ fn the_new_volume_is_as_the_broken_one_was_made() {
     let other = json(&["info", "other", "--json"]);
     assert_eq!((&other["label"], &other["copies"]), (&"".into(), &1.into()));
 }
+
+/// It said "no space left on the volume" twice, and not what to do.
+#[test]
+fn a_new_volume_that_is_too_small_is_told_with_the_remedy() {
+    let place = Place::in_memory();
+    place.does(&["mkfs", "broken", "--size", "64M"]);
+    let mut state = 1_u64;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (state >> 56) as u8
+    });
+    let noise: Vec<u8> = noise.take(24 << 20).collect();
+    fs::write(place.path("host"), noise).unwrap();
+    place.does(&["fs", "cp", "broken", "host", ":/a"]);
+    for clone in [":/b", ":/c"] {
+        place.does(&["clone", "broken", ":/a", clone]);
+    }
+    let words = ["too small", "copied for each of them", "--size"];
+    place.refused(&["recover", "broken", "new"], 1, &words);
+    let larger = ["recover", "broken", "new", "--size", "128M", "--force"];
+    place.does(&larger);
+}

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::ffi::OsStr;
+
 use persimmon::{Create, Filesystem, Options, SetAttr, SetTime, Timestamp};
 use serde_json::{Value, json};
 
@@ -406,4 +408,28 @@ fn reading_changes_nothing() {
     let text = said(&place, &["list", IMAGE]);
     assert!(text.contains("s\\n") && text.lines().count() == 2, "{text}");
     assert!(std::fs::read(&image).unwrap() == before);
+}
+
+/// JSON had arrays of numbers for names that are not UTF-8.
+#[test]
+fn json_has_text_for_names_that_are_no_utf8() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = place();
+    let fs = open(&place);
+    fs.take_snapshot("first", false).unwrap();
+    fs.write(OsStr::from_bytes(b"/a\xffb"), b"content").unwrap();
+    fs.take_snapshot(OsStr::from_bytes(b"s\xfe"), false)
+        .unwrap();
+    fs.close().unwrap();
+    let rows = listed(&place);
+    assert_eq!(rows[0]["name"], "first");
+    assert!(rows[0].get("name_bytes").is_none(), "{}", rows[0]);
+    assert_eq!(rows[1]["name"], "s\u{fffd}");
+    assert_eq!(rows[1]["name_bytes"], "73fe");
+    let diff = said(&place, &["diff", IMAGE, "first", "--json"]);
+    let diff: Value = serde_json::from_str(&diff).unwrap();
+    assert_eq!(
+        diff,
+        json!([{"change": "added", "path": "/a\u{fffd}b", "path_bytes": "2f61ff62"}])
+    );
 }

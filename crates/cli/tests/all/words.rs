@@ -305,3 +305,45 @@ fn what_others_use_is_not_called_unmounted() {
         );
     }
 }
+
+/// Nearly all commands refused an image whose name is not UTF-8.
+#[test]
+fn a_volume_may_have_a_name_that_is_no_utf8() {
+    let place = Place::new();
+    place.does(&["mkfs", "a", "--size", "32M"]);
+    fs::rename(place.path("a"), place.dir().join(path_of(b"a\xff"))).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_persimmon"));
+        let mut words = words.iter();
+        command.args(words.by_ref().take_while(|word| **word != "SPEC"));
+        command.arg(path_of(b"a\xff")).args(words);
+        let output = command.current_dir(place.dir()).output().unwrap();
+        assert!(output.status.success(), "{command:?}: {}", told(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for words in [
+        ["info", "SPEC"].as_slice(),
+        &["usage", "SPEC"],
+        &["zones", "SPEC"],
+        &["stats", "SPEC"],
+        &["fsck", "SPEC"],
+        &["dump", "SPEC"],
+        &["grow", "SPEC"],
+        &["label", "SPEC", "name"],
+        &["uuid", "SPEC"],
+        &["fs", "mkdir", "SPEC", "/dir"],
+        &["fs", "ls", "SPEC"],
+        &["fs", "df", "SPEC", "--json"],
+        &["clone", "SPEC", "/dir", "/clone"],
+        &["dedup", "SPEC"],
+        &["snapshot", "create", "SPEC", "one"],
+        &["snapshot", "list", "SPEC"],
+        &["quota", "on", "SPEC"],
+        &["quota", "report", "SPEC"],
+        &["mkfs", "SPEC", "--force", "--json"],
+    ] {
+        run(words);
+    }
+    let info: Value = serde_json::from_str(&run(&["info", "SPEC", "--json"])).unwrap();
+    assert!(info["device"].as_str().unwrap().ends_with("/a\u{fffd}"));
+}

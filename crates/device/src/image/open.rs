@@ -372,7 +372,7 @@ fn lengthened(
     if length < layout.end && !how.search {
         let message = format!(
             "the image is truncated: it has {length} bytes of {total}; copy it again, or let `persimmon recover` copy \
-             what is left to another volume"
+             what is left to another volume; `persimmon fsck --repair --scan` mends it in place"
         );
         return Err(open_error(path, &message));
     }

@@ -64,6 +64,16 @@ fn what_does_not_follow_what_is_there_is_refused() {
     );
     let due = of_volume(&source.fs, snapshot_root(&source.fs, "two"));
     compare(&due, &of_volume(&target.fs, ROOT), "backwards");
+    // A base made again under its name: the advice was to do what had been done.
+    source.fs.delete_snapshot("two").unwrap();
+    source.fs.take_snapshot("two", false).unwrap();
+    let error = refusal(&target, &of(Some("two"), "three"));
+    assert!(matches!(error, ReceiveError::OtherBase { .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("called two too") && !text.contains("--from two"),
+        "{text}"
+    );
     // A full one into what somebody has files in.
     let used = Memory::new();
     used.fs.write("/file", b"somebody's").unwrap();
