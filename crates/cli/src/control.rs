@@ -9,7 +9,7 @@ pub mod snapshots;
 pub mod trace;
 pub mod tune;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use anyhow::{Result, anyhow};
 use persimmon::internal::engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, Volume};
 use persimmon::internal::format::shown::as_text;
 use persimmon::internal::format::{Ino, shown};
+use persimmon::vfs::SubvolumeId;
 use persimmon::{CommitInterval, Vfs};
 use persimmon_fuse::control::{ControlError, TEXT_BYTES_MAX, call};
 use persimmon_fuse::live::{Answered, Asked};
@@ -247,7 +248,7 @@ pub fn carry_out(
     let answer = match command {
         Command::Clone(question) => return clones::answer(vfs, &question),
         Command::Scrub(cursor) => scrub(volume, cursor),
-        Command::Paths(inos) => paths(volume, &inos),
+        Command::Paths(inos) => paths(vfs, &inos),
         Command::Clean { free_basis_points } => clean::step(volume, free_basis_points),
         Command::Tune(changes) => tune::change(volume, commit, &changes),
         Command::Snapshots(question) => snapshots::answer(vfs, question),
@@ -290,14 +291,23 @@ fn scrub(volume: &Volume, cursor: Cursor) -> Result<Vec<u8>, String> {
     Err("too much damage in one place".into())
 }
 
-fn paths(volume: &Volume, inos: &[u64]) -> Result<Vec<u8>, String> {
+/// Paths in the mount. Where that is one of a subvolume, files of others are told by their numbers: their paths would name something else.
+fn paths(vfs: &Vfs, inos: &[u64]) -> Result<Vec<u8>, String> {
     let asked: Vec<Ino> = inos.iter().take(PATHS_MAX).copied().map(Ino).collect();
-    let found = volume.paths(&asked.iter().copied().collect::<BTreeSet<_>>());
+    let shown = vfs.subvolume();
+    let is_shown = |ino: &&Ino| shown == SubvolumeId::MAIN || ino.subvolume() == shown;
+    let found = vfs
+        .volume()
+        .paths(&asked.iter().filter(is_shown).copied().collect());
+    let mut above = Vec::new();
+    if let Some(snapshot) = vfs.volume().snapshots().get(shown) {
+        above = [b"/.snapshots/", snapshot.name.as_slice()].concat();
+    }
     let mut paths = Paths(Vec::new());
     let mut answer = encode(&paths)?;
     for ino in asked {
-        let path = found.get(&ino);
-        paths.0.push(path.map(|path| Name::new(path)));
+        let path = found.get(&ino).and_then(|path| path.strip_prefix(&*above));
+        paths.0.push(path.map(Name::new));
         let longer = encode(&paths)?;
         if longer.len() > TEXT_BYTES_MAX {
             break;

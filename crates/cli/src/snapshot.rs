@@ -2,7 +2,7 @@
 //! by its daemon.
 
 mod diff;
-mod pruned;
+mod prune;
 mod retention;
 mod sides;
 
@@ -32,7 +32,6 @@ use crate::live::{self, Target};
 use crate::output::{self, say};
 use crate::report::Info;
 use diff::Change;
-use pruned::Pruned;
 use retention::Retention;
 use sides::{MountSide, VolumeSide};
 
@@ -711,86 +710,6 @@ impl Diff {
             output::json(&differences)?;
         }
         Ok(0)
-    }
-}
-
-impl Prune {
-    fn run(&self) -> Result<u8> {
-        let access = if self.dry_run {
-            Access::Read
-        } else {
-            Access::Write
-        };
-        let place = Place::of(&self.target, access)?;
-        let mut rows = place.rows()?;
-        // One series at a time: what was taken of something else is newer for no reason of this one.
-        let origin = match &self.of {
-            Some(of) => {
-                let found = rows.iter().find(|row| row.name.bytes() == of.as_bytes());
-                found
-                    .ok_or_else(|| told(of, &"there is no such snapshot"))?
-                    .id
-            }
-            None => place.subvolume(),
-        };
-        // Earlier builds left snapshots whose origin is gone: they count as the main one's.
-        let ids: HashSet<u16> = rows.iter().map(|row| row.id).collect();
-        let origin_of = |row: &Row| match ids.contains(&row.origin) {
-            true => row.origin,
-            false => SubvolumeId::MAIN.0,
-        };
-        // What can be written to is in use, or was taken for that.
-        rows.retain(|row| {
-            let is_of_it = row.name.bytes().starts_with(self.prefix.as_bytes());
-            !row.writable && is_of_it && origin_of(row) == origin
-        });
-        rows.sort_by_key(Row::time);
-        let times: Vec<i64> = rows.iter().map(|row| row.seconds).collect();
-        let mut pruned = Pruned::default();
-        let mut said = output::Said::nothing();
-        for (row, keep) in rows.iter().zip(self.keep.keeps(&times)) {
-            if keep {
-                pruned.kept.push(&row.name);
-                continue;
-            }
-            let name = OsStr::from_bytes(row.name.bytes());
-            let deleted = if self.dry_run {
-                Ok(())
-            } else {
-                place.delete(name)
-            };
-            match deleted {
-                Ok(()) => {
-                    pruned.deleted.push(&row.name);
-                    if !self.json {
-                        let what = if self.dry_run {
-                            "would delete"
-                        } else {
-                            "deleted"
-                        };
-                        said.more(|| Ok(say!("{what} {}", row.name)?));
-                    }
-                }
-                Err(error) => {
-                    pruned.failed.push(&row.name);
-                    output::tell(format_args!(
-                        "persimmon snapshot prune: {}",
-                        output::Causes(&error)
-                    ));
-                }
-            }
-        }
-        if !self.dry_run {
-            place.end()?;
-        }
-        if self.json {
-            said.more(|| output::json(&pruned.document()));
-        }
-        said.done(if pruned.failed.is_empty() {
-            0
-        } else {
-            exit::FAILED
-        })
     }
 }
 

@@ -28,7 +28,9 @@ fn snapshots_of_a_deleted_one_are_of_its_origin() {
     let below = snapshots.take(dev, b"below", false, NOW).unwrap();
     let take = |at: usize| {
         let name = format!("{at:0>255}").into_bytes();
-        snapshots.take(below, &name, at % 2 == 0, NOW).unwrap()
+        snapshots
+            .take(below, &name, at.is_multiple_of(2), NOW)
+            .unwrap()
     };
     let taken: Vec<SubvolumeId> = (0..TAKEN).map(take).collect();
     let refused = snapshots.delete(below);

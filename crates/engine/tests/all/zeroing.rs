@@ -16,11 +16,11 @@ fn fill(volume: &Volume) {
     for chunk in [64, 1] {
         let mut at = volume.attr(ino).unwrap().unwrap().size;
         loop {
-            match volume.write(ino, at, &noise(at, chunk * BLOCK), NOW) {
-                Ok(_) => at += (chunk * BLOCK) as u64,
-                Err(Error::NoSpace) => break,
-                Err(other) => panic!("{other}"),
+            let written = volume.write(ino, at, &noise(at, chunk * BLOCK), NOW);
+            if matches!(written, Err(Error::NoSpace)) {
+                break;
             }
+            at += written.unwrap() as u64;
         }
         volume.sync().unwrap();
     }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use crate::support::{
-    FILE, add, add_compressed, add_some, assert_right, assert_same_items, assert_sound, change,
-    content, engine_items, formatted_shared, mend, now, numbers, open, report, text,
+    FILE, add, add_some, assert_right, change, content, engine_items, formatted_shared, mend, now,
+    numbers, open, report, text,
 };
 use persimmon_engine::{CloneRange, CloneWhen, Progress, Task, Transaction, Volume};
 use persimmon_format::compression::Codec;
@@ -16,8 +16,8 @@ use persimmon_format::inode::{ROOT, SHARED};
 use persimmon_format::packed::Packed;
 use persimmon_format::references::References;
 use persimmon_format::table::Role;
-use persimmon_format::{BLOCK_SIZE, Compression, Ino, Key, SubvolumeId};
-use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_format::{BLOCK_SIZE, Ino, Key, SubvolumeId};
+use persimmon_sim::SimDevice;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::{
-    FILE, add, add_compressed, add_some, addr, assert_right, assert_same_items, assert_sound,
-    change, content, engine_items, footer, formatted_shared, mend, now, numbers, open, report,
-    reseal, text,
+    FILE, add, add_some, addr, assert_right, assert_sound, change, content, engine_items, footer,
+    formatted_shared, mend, now, numbers, open, report, reseal, text,
 };
 use persimmon_device::{BufferMut, ZonedDevice};
 use persimmon_engine::{CloneRange, CloneWhen, Error, Task, Transaction, Volume};
@@ -18,10 +17,10 @@ use persimmon_format::inode::{ROOT, SHARED};
 use persimmon_format::references::References;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::{self, ZoneHeader};
-use persimmon_format::{Addr, BLOCK_SIZE, Compression, Ino, Key, KeyKind, ZoneId};
+use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, ZoneId};
 use persimmon_inspect::Inspector;
 use persimmon_inspect::dump::{Dump, Target, dump};
-use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_sim::SimDevice;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
