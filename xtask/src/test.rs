@@ -81,7 +81,7 @@ pub fn run(options: &Options) -> Result<bool> {
     run.section("documentation", documentation);
     run.section("C library", c_library);
     // Two of a kind do not use all of the machine: some wait for the drive, a guest has one processor.
-    let mut beside: Vec<Section> = vec![
+    let beside: Vec<Section> = vec![
         (
             "unit and property tests",
             Box::new(|| cargo_test(options.seed)),
@@ -91,9 +91,6 @@ pub fn run(options: &Options) -> Result<bool> {
             Box::new(|| rocksdb_plugin(options.no_setup)),
         ),
     ];
-    if !options.no_mount || !options.no_vm {
-        beside.push(("release build", Box::new(release_build)));
-    }
     run.together(beside);
     let mut beside: Vec<Section> = vec![("interleavings", Box::new(interleavings))];
     if options.no_mount {
@@ -188,18 +185,11 @@ fn command(words: &[&str]) -> Result<Count> {
     shell::succeeds(&mut shell::command(words)).map(Count::one)
 }
 
-/// All that the tests of the crates need, and those on a mount, which have no need to be quick. With the tests, because the crates below
+/// All that the tests of the crates need, and those on a mount and in the guest, which have no need to be quick. With the tests, because the crates below
 /// would be built a second time otherwise, without what only tests use.
 fn test_build() -> Result<Count> {
     let of_crates = command(&["cargo", "test", "--workspace", "--no-run", "--quiet"])?;
-    let of_mounts = command(&[
-        "cargo",
-        "build",
-        "--workspace",
-        "--bins",
-        "--tests",
-        "--quiet",
-    ])?;
+    let of_mounts = command(vm::BUILD_OF_TESTS)?;
     Ok(Count::one(of_crates.failed + of_mounts.failed == 0))
 }
 
@@ -237,16 +227,6 @@ fn rocksdb_plugin(no_setup: bool) -> Result<Count> {
         failed,
         ..Count::default()
     })
-}
-
-/// What is mounted, and what runs in a guest: optimized as what users get, but for what takes half of the time of the build.
-fn release_build() -> Result<Count> {
-    let mut cargo = shell::command(&["cargo", "build", "--release", "--quiet"]);
-    cargo.args(["--package", "persimmon-cli"]);
-    cargo.args(["--package", "persimmon-drive-tests"]);
-    cargo.env("CARGO_PROFILE_RELEASE_LTO", "off");
-    cargo.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-    shell::succeeds(&mut cargo).map(Count::one)
 }
 
 /// All tests of all crates.

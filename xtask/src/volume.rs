@@ -248,8 +248,17 @@ pub fn persimmon() -> Result<PathBuf> {
 
 /// What a release build made, as an absolute path.
 pub fn built(name: &str) -> Result<PathBuf> {
+    built_by("release", name)
+}
+
+/// What the build of the tests made, with its assertions, as an absolute path.
+pub fn built_for_tests(name: &str) -> Result<PathBuf> {
+    built_by("debug", name)
+}
+
+fn built_by(profile: &str, name: &str) -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    let path = Path::new(&target).join("release").join(name);
+    let path = Path::new(&target).join(profile).join(name);
     path.canonicalize()
         .with_context(|| format!("finding {}", path.display()))
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use super::drive::Drive;
 use super::guest::{Clock, Guest, LIFE_LIMIT, Machine};
 use super::kernel::Kernel;
-use super::programs;
+use super::programs_of_tests;
 
 /// Drives of the guest, in order, by the names that the commands below use.
 const DRIVES: &[&str] = &[
@@ -370,7 +370,7 @@ fn machine(kernel: Kernel) -> Result<Machine> {
         drives: drives.collect::<Result<_>>()?,
         memory_mib: 768,
         cpus: 2,
-        programs: programs()?,
+        programs: programs_of_tests()?,
         clock: Clock::Host,
         sees_host: false,
         life_limit: LIFE_LIMIT,
