@@ -162,7 +162,8 @@ impl Snapshots {
         // Also if it is the first thing that happens, its number is not the next one's.
         let largest = self.list().last().map_or(SubvolumeId::MAIN, |(id, _)| *id);
         self.last_given.lock().get_or_insert(largest);
-        let pages_max = self.store.transaction_ops_max() / 2;
+        // However small the cache is, the page of the deleted one changes anyway.
+        let pages_max = (self.store.transaction_ops_max() / 2).max(1);
         self.edit(Intent::Shrink, |edit, _| {
             let known = edit.subvolumes.get(&id).filter(|_| id != SubvolumeId::MAIN);
             let origin = known.ok_or(Error::NoSuchSnapshot)?.origin;
