@@ -260,7 +260,11 @@ fn counted(cargo: &mut Command) -> Result<Count> {
 
 /// The tests on a real mount, which need root.
 fn mount_tests() -> Result<Count> {
-    let mut tests = shell::as_root(&["target/debug/mount-tests"]);
+    let mut tests = shell::as_root(&[
+        "target/debug/mount-tests",
+        "--persimmon",
+        "target/debug/persimmon",
+    ]);
     let mut count = Count::default();
     let succeeded = shell::watch(&mut tests, |line| {
         if let Some((passed, failed)) = parse_count(line) {

@@ -508,7 +508,8 @@ impl Watch {
         match message {
             Message::Mounted(kept) => {
                 self.mounted = Some(Mounted::new(unpack(kept, descriptors)?)?);
-                channel.send(&Message::Kept, &[])?;
+                // One that was killed since is followed by another, as at any other time.
+                let _ = channel.send(&Message::Kept, &[]);
                 Ok(Said::Serves)
             }
             Message::Serving => Ok(Said::Serves),
