@@ -435,16 +435,8 @@ impl FileData {
         };
         let reservation = reservation.ok_or_else(|| self.store.zones.no_space())?;
         let reserved = self.history.update::<_, Error>(Intent::Shrink, |tx| {
-            for (mut start, end) in holes.iter().copied() {
-                while start < end {
-                    let blocks = (end - start).min(RESERVED_BLOCKS_MAX.into()) as u32;
-                    tx.push(Op::Map {
-                        ino,
-                        block: start,
-                        extent: Extent::Reserved { blocks },
-                    });
-                    start += u64::from(blocks);
-                }
+            for range in holes.iter().copied() {
+                map_reserved(tx, ino, range);
             }
             Ok(())
         });
@@ -695,6 +687,19 @@ pub(super) fn whole_blocks((offset, end): (u64, u64), size: u64) -> (u64, u64) {
         false => end / unit,
     };
     (offset.div_ceil(unit), last)
+}
+
+/// Maps blocks as set aside.
+pub(super) fn map_reserved(tx: &mut Transaction<'_>, ino: Ino, (mut start, end): (u64, u64)) {
+    while start < end {
+        let blocks = (end - start).min(RESERVED_BLOCKS_MAX.into()) as u32;
+        tx.push(Op::Map {
+            ino,
+            block: start,
+            extent: Extent::Reserved { blocks },
+        });
+        start += u64::from(blocks);
+    }
 }
 
 /// Zeroes the staged part of a file's last block beyond `size`.

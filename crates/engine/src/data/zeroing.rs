@@ -6,13 +6,13 @@
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::Ino;
 use persimmon_format::delta::{block_at, place_of};
-use persimmon_format::extent::{Extent, RESERVED_BLOCKS_MAX};
+use persimmon_format::extent::Extent;
 use persimmon_format::inode::Timestamp;
-use persimmon_format::record::{Op, Touch};
+use persimmon_format::record::Touch;
 
 use super::FileData;
 use super::files::{Change, File};
-use super::resize::{EXTENTS_MAX, whole_blocks};
+use super::resize::{EXTENTS_MAX, map_reserved, whole_blocks};
 use super::write::end_of;
 use crate::error::{Error, Result};
 use crate::meta::{Intent, Meta, deltas, extents};
@@ -116,13 +116,7 @@ impl FileData {
                 if part.needed > room.blocks() {
                     return Err(self.store.zones.no_space());
                 }
-                let mut block = from;
-                while block < part.end {
-                    let blocks = (part.end - block).min(RESERVED_BLOCKS_MAX.into()) as u32;
-                    let extent = Extent::Reserved { blocks };
-                    tx.push(Op::Map { ino, block, extent });
-                    block += u64::from(blocks);
-                }
+                map_reserved(tx, ino, (from, part.end));
                 let set = Touch {
                     mtime: Some(now),
                     ctime: Some(ctime),
