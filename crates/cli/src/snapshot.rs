@@ -276,8 +276,7 @@ impl Mounted {
     /// The same, by all snapshots that there are. What is not among them is nowhere.
     fn path_among(&self, rows: &[Row], name: &OsStr) -> Option<PathBuf> {
         let row_of = |id: u16| rows.iter().find(|row| row.id == id);
-        let is_it = |row: &&Row| row.name.bytes() == name.as_bytes();
-        let Some(mut row) = rows.iter().find(is_it) else {
+        let Ok(mut row) = named(rows, name) else {
             return Some(self.directory.join(name));
         };
         let mut names = vec![name];
@@ -311,6 +310,12 @@ impl Mounted {
         }
         Ok(None)
     }
+}
+
+/// The snapshot with this name.
+fn named<'a>(rows: &'a [Row], name: &OsStr) -> Result<&'a Row> {
+    let found = rows.iter().find(|row| row.name.bytes() == name.as_bytes());
+    found.ok_or_else(|| told(name, &"there is no such snapshot"))
 }
 
 /// A path of a snapshot in messages.
@@ -431,10 +436,7 @@ impl Place {
         check_name(name)?;
         match self {
             Place::Opened(filesystem) => {
-                let rows = self.rows()?;
-                if !rows.iter().any(|row| row.name.bytes() == of.as_bytes()) {
-                    return Err(told(of, &"there is no such snapshot"));
-                }
+                named(&self.rows()?, of)?;
                 let taken = filesystem.take_snapshot_of(of, name, writable);
                 taken.map_err(|error| of_library(name, error))
             }
@@ -660,11 +662,7 @@ impl Diff {
     fn run(&self) -> Result<u8> {
         let place = Place::of(&self.target, Access::Read)?;
         let rows = place.rows()?;
-        let numbered = |name: &OsStr| {
-            let row = rows.iter().find(|row| row.name.bytes() == name.as_bytes());
-            row.map(|row| row.id)
-                .ok_or_else(|| told(name, &"there is no such snapshot"))
-        };
+        let numbered = |name: &OsStr| named(&rows, name).map(|row| row.id);
         let from = numbered(&self.from)?;
         let to = self.to.as_deref().map(numbered).transpose()?;
         let to = to.unwrap_or_else(|| place.subvolume());

@@ -8,7 +8,7 @@ use anyhow::Result;
 use persimmon::vfs::SubvolumeId;
 use serde::Serialize;
 
-use super::{Place, Prune, told};
+use super::{Place, Prune, named};
 use crate::control::Name;
 use crate::control::snapshots::Row;
 use crate::exit;
@@ -26,12 +26,7 @@ impl Prune {
         let mut rows = place.rows()?;
         // One series at a time: what was taken of something else is newer for no reason of this one.
         let origin = match &self.of {
-            Some(of) => {
-                let found = rows.iter().find(|row| row.name.bytes() == of.as_bytes());
-                found
-                    .ok_or_else(|| told(of, &"there is no such snapshot"))?
-                    .id
-            }
+            Some(of) => named(&rows, of)?.id,
             None => place.subvolume(),
         };
         // Earlier builds left snapshots whose origin is gone: they count as the main one's.
