@@ -73,11 +73,13 @@ impl Cleaner {
         Some(self.begin_cursor(&victim))
     }
 
-    /// A victim where a caller waits for room. There may be none that pays.
+    /// A victim where a caller waits for room. There may be none that pays. If `pages_leave` already with the next checkpoint, that may be why
+    /// data cannot move before it: further pages leave with them where they win more than data does, and not for want of another way.
     pub(crate) fn choose_urgently(
         &self,
         device: DeviceKind,
         choice: VictimPolicy,
+        pages_leave: bool,
     ) -> Option<(ZoneStatus, VictimPolicy)> {
         let evacuating = self.store.on_device().evacuating.clone();
         let choose = |choice, of: Option<Role>| {
@@ -95,8 +97,9 @@ impl Cleaner {
                 let Some(data) = first.filter(|(victim, _)| victim.entry.role == Role::Data) else {
                     return first.or_else(metadata);
                 };
-                let wins_more = |(other, _): &(ZoneStatus, VictimPolicy)| {
-                    self.wins_more(other, &data.0, data.1 == VictimPolicy::Garbage)
+                let wins_more = |(other, _): &(ZoneStatus, VictimPolicy)| match pages_leave {
+                    true => self.gain(other).is_better_than(&self.gain(&data.0)),
+                    false => self.wins_more(other, &data.0, data.1 == VictimPolicy::Garbage),
                 };
                 metadata().filter(wins_more).or(Some(data))
             }

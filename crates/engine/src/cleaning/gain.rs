@@ -59,7 +59,7 @@ impl Gain {
     }
 
     /// Whether it wins more for what is written.
-    fn is_better_than(&self, other: &Gain) -> bool {
+    pub(super) fn is_better_than(&self, other: &Gain) -> bool {
         let cost = |gain: &Gain| u128::from(gain.written());
         u128::from(self.garbage) * cost(other) > u128::from(other.garbage) * cost(self)
     }

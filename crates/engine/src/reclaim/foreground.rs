@@ -165,7 +165,8 @@ impl Reclaimer {
                 emptied.any = true;
                 continue;
             }
-            let Some((victim, why)) = self.cleaner.choose_urgently(device, choice) else {
+            let chosen = self.cleaner.choose_urgently(device, choice, emptied.pages);
+            let Some((victim, why)) = chosen else {
                 break;
             };
             // Zones that others won come first, if there are any.
