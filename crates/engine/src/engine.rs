@@ -84,6 +84,7 @@ impl Engine {
 
     /// Deletes a snapshot, and what is staged of it.
     pub(crate) fn delete_snapshot(&self, id: SubvolumeId) -> Result<()> {
+        self.snapshots.check_deletable(id)?;
         let _closed = self.data.close_subvolume(id)?;
         self.snapshots.delete(id).inspect_err(|_| {
             // It is still there, and may be written to again.

@@ -162,26 +162,35 @@ impl Snapshots {
         // Also if it is the first thing that happens, its number is not the next one's.
         let largest = self.list().last().map_or(SubvolumeId::MAIN, |(id, _)| *id);
         self.last_given.lock().get_or_insert(largest);
+        self.edit(Intent::Shrink, |edit, _| self.take_out(edit, id))
+    }
+
+    /// Whether a snapshot can be deleted: what is given up for that is gone, even if it then stays.
+    pub(crate) fn check_deletable(&self, id: SubvolumeId) -> Result<()> {
+        let mut edit = self.store.meta().versions.edit();
+        self.take_out(&mut edit, id)
+    }
+
+    /// Takes a snapshot out of the table; what was taken of it is of its origin then.
+    fn take_out(&self, edit: &mut Edit, id: SubvolumeId) -> Result<()> {
         // However small the cache is, the page of the deleted one changes anyway.
         let pages_max = (self.store.transaction_ops_max() / 2).max(1);
-        self.edit(Intent::Shrink, |edit, _| {
-            let known = edit.subvolumes.get(&id).filter(|_| id != SubvolumeId::MAIN);
-            let origin = known.ok_or(Error::NoSuchSnapshot)?.origin;
-            edit.subvolumes.remove(&id);
-            let table_bytes = edit.subvolumes.values().map(item_bytes).sum::<usize>();
-            // What has its number later is not to be taken for what they were taken of. One record changes all of them, or none.
-            let (mut count, mut bytes) = (0, 0);
-            for snapshot in edit.subvolumes.values_mut().filter(|of| of.origin == id) {
-                snapshot.origin = origin;
-                count += 1;
-                bytes += item_bytes(snapshot);
-            }
-            let pages = count.min(table_bytes.div_ceil(PAGE_BYTES_MIN));
-            match pages > pages_max || bytes > RECORD_LEN_MAX / 2 {
-                true => Err(Error::OriginOfTooMany(count)),
-                false => Ok(()),
-            }
-        })
+        let known = edit.subvolumes.get(&id).filter(|_| id != SubvolumeId::MAIN);
+        let origin = known.ok_or(Error::NoSuchSnapshot)?.origin;
+        edit.subvolumes.remove(&id);
+        let table_bytes = edit.subvolumes.values().map(item_bytes).sum::<usize>();
+        // What has its number later is not to be taken for what they were taken of. One record changes all of them, or none.
+        let (mut count, mut bytes) = (0, 0);
+        for snapshot in edit.subvolumes.values_mut().filter(|of| of.origin == id) {
+            snapshot.origin = origin;
+            count += 1;
+            bytes += item_bytes(snapshot);
+        }
+        let pages = count.min(table_bytes.div_ceil(PAGE_BYTES_MIN));
+        match pages > pages_max || bytes > RECORD_LEN_MAX / 2 {
+            true => Err(Error::OriginOfTooMany(count)),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn rename(&self, id: SubvolumeId, name: &[u8]) -> Result<()> {

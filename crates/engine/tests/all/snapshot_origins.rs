@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::content::{large_zones, open, open_as};
-use crate::common::{NOW, fresh};
+use crate::common::{NOW, create, fresh};
 use persimmon_engine::{Error, Options};
 use persimmon_format::page::PAGE_SIZE;
 use persimmon_format::{Compression, SubvolumeId};
@@ -23,6 +23,7 @@ fn snapshots_of_a_deleted_one_are_of_its_origin() {
         ..Options::default()
     };
     let volume = open_as(&device, options);
+    let ino = create(&volume).unwrap();
     let snapshots = volume.snapshots();
     let dev = snapshots.take(MAIN, b"dev", false, NOW).unwrap();
     let below = snapshots.take(dev, b"below", false, NOW).unwrap();
@@ -33,11 +34,16 @@ fn snapshots_of_a_deleted_one_are_of_its_origin() {
             .unwrap()
     };
     let taken: Vec<SubvolumeId> = (0..TAKEN).map(take).collect();
+    let written = ino.of(below);
+    volume.write(written, 0, b"staged", NOW).unwrap();
     let refused = snapshots.delete(below);
     assert!(
         matches!(refused, Err(Error::OriginOfTooMany(TAKEN))),
         "{refused:?}"
     );
+    // Nothing was given up for it.
+    let (_, is_staged) = volume.attr_and_staging(written).unwrap().unwrap();
+    assert!(is_staged);
     let origins = |of: SubvolumeId| {
         let all = snapshots.list().into_iter();
         all.filter(|snapshot| snapshot.origin == of).count()
