@@ -367,8 +367,9 @@ impl<'i, 'd> State<'i, 'd> {
                     scope: Rc::new(Scope::only(*version)),
                 };
                 let more = self.replace(&at, (*block, end), Some(extent.clone()))?;
-                if self.versions.is_plain() {
-                    grown.add(*ino, more);
+                // What several subvolumes show, or a read-only one, is charged to none of them.
+                if let Some(owner) = self.versions.sole_owner(*version) {
+                    grown.add(ino.of(owner), more);
                 }
             }
             Op::Settle(settle) => self.settle(settle)?,

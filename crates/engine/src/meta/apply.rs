@@ -3,7 +3,7 @@
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::{Ino, Key, KeyKind, VersionId};
 
 use super::quota::{self, Charges};
 use super::versions::Versions;
@@ -77,8 +77,8 @@ fn ensure_one(meta: &Meta, op: &Op) -> Result<()> {
             block,
             extent,
         } => {
-            if meta.versions.is_plain() {
-                ensure_inode(*ino)?;
+            if let Some(owned) = moved_of(meta, *version, *ino) {
+                ensure_inode(owned)?;
             }
             mapping::ensure_map_exactly(meta, *ino, *version, *block, extent)
         }
@@ -203,9 +203,8 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 extent,
             } => {
                 let more = mapping::map_exactly(meta, zones, *ino, *version, *block, extent)?;
-                // With several versions it may be no block of the inode that is shown.
-                if meta.versions.is_plain() {
-                    grow(*ino, more);
+                if let Some(owned) = moved_of(meta, *version, *ino) {
+                    grow(owned, more);
                 }
             }
             Op::Settle(settle) => {
@@ -231,6 +230,13 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
         Some(fault) => Err(fault.into()),
         None => Ok(()),
     }
+}
+
+/// The inode that takes more or less with what moves: what is compressed anew where it goes may not be as long as it was. What several
+/// subvolumes show, or a read-only one, is charged to none of them.
+pub(super) fn moved_of(meta: &Meta, version: VersionId, ino: Ino) -> Option<Ino> {
+    let owner = meta.versions.sole_owner(version)?;
+    Some(ino.of(owner))
 }
 
 /// The content that a splice changes.

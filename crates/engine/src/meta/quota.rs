@@ -9,7 +9,7 @@ use persimmon_format::record::Op;
 use persimmon_format::{Ino, Key, KeyKind, SubvolumeId};
 
 use super::Meta;
-use super::apply::{decode_inode, read_inode};
+use super::apply::{decode_inode, moved_of, read_inode};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 
@@ -118,8 +118,8 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
             Op::Put { key, .. } | Op::Delete { key } if key.kind != KeyKind::INODE => continue,
             // They change no space.
             Op::Touch { .. } => continue,
-            // What is compressed anew where it goes may take less. With several versions nobody is charged for it.
-            Op::Move { ino, .. } => [meta.versions.is_plain().then_some(*ino), None],
+            // What is compressed anew where it goes may take less.
+            Op::Move { version, ino, .. } => [moved_of(meta, *version, *ino), None],
             op => [op.ino(), None],
         };
         if let Op::Put { key, value } = op

@@ -105,6 +105,8 @@ pub(crate) struct Versions {
     versions: BTreeMap<VersionId, Version>,
     /// Found when they are asked for.
     scopes: BTreeMap<SubvolumeId, OnceLock<Arc<Scope>>>,
+    /// Versions that one subvolume alone shows, which can be changed. Found when they are asked for.
+    soles: OnceLock<BTreeMap<VersionId, SubvolumeId>>,
     /// What a subvolume showed before it got a version below that: the way up from there need not be looked for again.
     former: Option<Arc<Scope>>,
     unversioned: Arc<Scope>,
@@ -118,6 +120,7 @@ impl Default for Versions {
             subvolumes: BTreeMap::new(),
             versions: BTreeMap::new(),
             scopes: BTreeMap::from([(SubvolumeId::MAIN, OnceLock::new())]),
+            soles: OnceLock::new(),
             former: None,
             unversioned,
         }
@@ -185,6 +188,7 @@ impl Versions {
     }
 
     fn take(&mut self, key: &Key, value: Option<&[u8]>) -> Result<()> {
+        self.soles = OnceLock::new();
         match Told::decode(key, value)? {
             Told::Subvolume(id, Some(subvolume)) => {
                 self.subvolumes.insert(id, subvolume);
@@ -346,16 +350,39 @@ impl Versions {
         if self.is_plain() {
             return (number == VersionId(0)).then_some(SubvolumeId::MAIN);
         }
-        let owns = |version: VersionId| {
-            let of_it = self.versions.get(&version);
+        let soles = self.soles.get_or_init(|| self.find_soles());
+        if let Some(owner) = soles.get(&number) {
+            return Some(*owner);
+        }
+        let absorbs = |version: &VersionId| {
+            let of_it = self.versions.get(version);
             let mut absorbed = of_it.into_iter().flat_map(|version| &version.absorbed);
-            version == number || absorbed.any(|(first, last)| (*first..=*last).contains(&number.0))
+            absorbed.any(|(first, last)| (*first..=*last).contains(&number.0))
         };
-        let mut owners = self.subvolumes.iter().filter(|(_, of)| owns(of.version));
-        let (id, owner) = owners.next()?;
-        let is_sole = owners.next().is_none() && !owner.is_read_only;
-        let is_below = |version: &Version| version.parent == Some(owner.version);
-        (is_sole && !self.versions.values().any(is_below)).then_some(*id)
+        let mut soles = { soles.iter() }.filter(|_| !self.versions.contains_key(&number));
+        soles.find_map(|(version, owner)| absorbs(version).then_some(*owner))
+    }
+
+    fn find_soles(&self) -> BTreeMap<VersionId, SubvolumeId> {
+        let parents: BTreeSet<VersionId> = { self.versions.values() }
+            .filter_map(|version| version.parent)
+            .collect();
+        let mut soles = BTreeMap::new();
+        let mut shared = parents;
+        for (id, subvolume) in &self.subvolumes {
+            let version = subvolume.version;
+            if soles
+                .insert(version, (*id, subvolume.is_read_only))
+                .is_some()
+            {
+                shared.insert(version);
+            }
+        }
+        let soles = soles.into_iter();
+        soles
+            .filter(|(version, (_, is_read_only))| !is_read_only && !shared.contains(version))
+            .map(|(version, (id, _))| (version, id))
+            .collect()
     }
 
     /// Versions of which something is to be removed: the discarded ones, and the unsettled.

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use crate::common::content::{
-    change_at_random, check_counts, extents, large_zones, open, read, text, write,
+    change_at_random, check_counts, extents, large_zones, open, read, settle, text, write,
 };
 use crate::common::{NOW, create, fresh, noise};
 use persimmon_engine::{Error, Intent, Progress, Task, Volume};
 use persimmon_format::table::Role;
-use persimmon_format::{Compression, Lifetime, ZoneId};
+use persimmon_format::{Compression, Lifetime, SubvolumeId, ZoneId};
 use persimmon_sim::SimDevice;
 
 const BLOCK: usize = 4096;
@@ -88,6 +88,39 @@ fn what_is_left_of_a_frame_takes_no_more_than_its_blocks() {
     for frame in 0..4 {
         let at = (frame * 32 + 7) * BLOCK;
         assert_eq!(read(&volume, ino, at, BLOCK), noise(frame as u64, BLOCK));
+    }
+}
+
+/// The first snapshot of a volume, or one that was deleted, left its files with what they took before they were compressed anew, and their
+/// owners charged for it, until they were removed.
+#[test]
+fn what_is_compressed_anew_is_told_to_the_file_also_beside_a_snapshot() {
+    for kept in [false, true] {
+        let device = fresh(large_zones());
+        let volume = open(&device, Compression::Lz4);
+        let snapshot = { volume.snapshots() }.take(SubvolumeId::MAIN, b"s", false, NOW);
+        if !kept {
+            volume.snapshots().delete(snapshot.unwrap()).unwrap();
+            settle(&volume);
+        }
+        let ino = create(&volume).unwrap();
+        let block = |number: u64| [noise(number, 2700), vec![0; BLOCK - 2700]].concat();
+        let content: Vec<u8> = (0..256).flat_map(block).collect();
+        write(&volume, ino, 0, &content);
+        volume.sync().unwrap();
+        for first in (0..256).step_by(32) {
+            let at = (first + 1) * BLOCK;
+            write(&volume, ino, at, &noise(1000 + first as u64, 29 * BLOCK));
+        }
+        volume.sync().unwrap();
+        check_counts(&volume);
+        let before = volume.attr(ino).unwrap().unwrap().sectors;
+        let volume = move_all(&device, volume);
+        check_counts(&volume);
+        assert_ne!(volume.attr(ino).unwrap().unwrap().sectors, before);
+        volume.truncate(ino, 0, NOW).unwrap();
+        volume.sync().unwrap();
+        assert_eq!(volume.attr(ino).unwrap().unwrap().sectors, 0);
     }
 }
 

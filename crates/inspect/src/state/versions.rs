@@ -99,13 +99,16 @@ pub(crate) struct Versions {
 struct Scopes {
     known: HashMap<VersionId, Rc<Scope>>,
     ranges: usize,
+    /// Which subvolume is the only one that shows a version, and can be changed.
+    soles: Option<Rc<BTreeMap<VersionId, SubvolumeId>>>,
 }
 
 impl Scopes {
     fn add(&mut self, scope: &Rc<Scope>) {
         let ranges = scope.owns.0.len() + scope.below.0.len() + 1;
         if self.ranges + ranges > RANGES_KEPT_MAX {
-            *self = Scopes::default();
+            self.known.clear();
+            self.ranges = 0;
         }
         self.ranges += ranges;
         self.known.insert(scope.number, Rc::clone(scope));
@@ -181,6 +184,50 @@ impl Versions {
             Some(subvolume) => Some(subvolume.version),
             None => (subvolume == SubvolumeId::MAIN).then_some(VersionId(0)),
         }
+    }
+
+    /// The subvolume that owns the items of a version, if no other one shows them and it can be changed.
+    pub(super) fn sole_owner(&self, number: VersionId) -> Option<SubvolumeId> {
+        if self.is_plain() {
+            return (number == VersionId(0)).then_some(SubvolumeId::MAIN);
+        }
+        let soles = self.soles();
+        if let Some(owner) = soles.get(&number) {
+            return Some(*owner);
+        }
+        if self.versions.contains_key(&number) {
+            return None;
+        }
+        let absorbs = |version: &VersionId| {
+            let version = self.versions.get(version);
+            version.is_some_and(|version| {
+                let mut absorbed = version.absorbed.iter();
+                absorbed.any(|(first, last)| (*first..=*last).contains(&number.0))
+            })
+        };
+        let owner = soles.iter().find(|(version, _)| absorbs(version));
+        owner.map(|(_, owner)| *owner)
+    }
+
+    fn soles(&self) -> Rc<BTreeMap<VersionId, SubvolumeId>> {
+        if let Some(known) = &self.scopes.borrow().soles {
+            return Rc::clone(known);
+        }
+        let mut shown: BTreeMap<VersionId, Vec<(SubvolumeId, bool)>> = BTreeMap::new();
+        for (id, subvolume) in &self.subvolumes {
+            let by = shown.entry(subvolume.version).or_default();
+            by.push((*id, subvolume.is_read_only));
+        }
+        for parent in self.versions.values().filter_map(|version| version.parent) {
+            shown.remove(&parent);
+        }
+        let soles = shown.into_iter().filter_map(|(version, by)| match by[..] {
+            [(id, false)] => Some((version, id)),
+            _ => None,
+        });
+        let soles = Rc::new(soles.collect::<BTreeMap<_, _>>());
+        self.scopes.borrow_mut().soles = Some(Rc::clone(&soles));
+        soles
     }
 
     /// A version; the first one needs no item.
