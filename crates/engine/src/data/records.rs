@@ -8,7 +8,7 @@ use persimmon_format::{Ino, Lsn};
 use persimmon_sync::Arc;
 
 use super::FileData;
-use super::dedup::Duplicate;
+use super::dedup::{Duplicate, Outcome};
 use super::staged::Times;
 use super::write_back::{BatchFile, Mapping, Mode};
 use crate::error::{Error, Result};
@@ -101,13 +101,19 @@ impl FileData {
                 let size = member.size_behind(duplicate.end(), goes_on);
                 let touch = touch(member.ino, size, member.times);
                 match self.share_duplicate(&duplicate, &touch, &inos)? {
-                    Some(shared) => {
+                    Outcome::Shared(shared) => {
                         lsn = shared;
                         member.note_committed(size);
                         touched.next_if(|_| !goes_on);
                     }
-                    None => {
+                    Outcome::ToWrite => {
                         pending.put_first(self.write_duplicate(duplicate, mode, &mut places)?)
+                    }
+                    Outcome::ToSplit(blocks) => {
+                        let parts = duplicate.split(blocks).into_iter().rev();
+                        parts
+                            .flatten()
+                            .for_each(|part| pending.duplicates.push_front(part));
                     }
                 }
                 continue;

@@ -103,6 +103,36 @@ fn a_copy_is_stored_once_and_is_its_own() {
     }
 }
 
+/// Small volumes change few pages with one record. A copy in more extents than one of these may share was written whole.
+#[test]
+fn a_copy_in_many_extents_is_shared_in_several_records() {
+    let device = fresh(SimConfig::new(256, 256));
+    let volume = open(&device, Compression::Lz4);
+    let content = text(5, 256 * BLOCK);
+    let one = file(&volume, &content);
+    let blocks = valid_blocks(&volume);
+    let two = file(&volume, &content);
+    let shared = shared_while_written(&volume);
+    assert!((250..=256).contains(&shared), "{shared}");
+    assert!(valid_blocks(&volume) <= blocks + 2);
+    check_counts(&volume);
+    // What is replaced is in many extents too.
+    for block in (0..256).step_by(5) {
+        write(&volume, two, block * BLOCK, &noise(block as u64, BLOCK));
+        volume.sync().unwrap();
+    }
+    write(&volume, two, 0, &content);
+    volume.sync().unwrap();
+    let again = shared_while_written(&volume) - shared;
+    assert!((200..=256).contains(&again), "{again}");
+    check_counts(&volume);
+    drop(volume);
+    let volume = open(&device, Compression::Lz4);
+    assert!(read(&volume, one, 0, content.len()) == content);
+    assert!(read(&volume, two, 0, content.len()) == content);
+    check_counts(&volume);
+}
+
 /// Small files that are written together, and the copies with them.
 #[test]
 fn copies_in_one_batch_are_stored_once() {

@@ -16,6 +16,7 @@ use super::read_cache::Place;
 use crate::options::{Dedup, Options};
 use crate::zones::{Life, Stream};
 pub(super) use find::stored_at;
+pub(super) use share::Outcome;
 use table::{Seen, Table};
 
 /// The table takes one byte for this many bytes of the volume's data.
@@ -80,6 +81,20 @@ impl Duplicate {
     /// One past its last file block.
     pub(super) fn end(&self) -> u64 {
         self.piece.first + self.blocks()
+    }
+
+    /// Its first so many blocks, and those behind them.
+    pub(super) fn split(self, blocks: u64) -> [Option<Duplicate>; 2] {
+        let (at, all) = (blocks as usize, self.piece.blocks());
+        [(0, at), (at, all)].map(|(from, to)| {
+            let places = self.places.as_deref();
+            Some(Duplicate {
+                piece: self.piece.part(from, to)?,
+                from: self.from,
+                from_block: self.from_block + from as u64,
+                places: places.map(|places| places.get(from..to).unwrap_or_default().to_vec()),
+            })
+        })
     }
 }
 

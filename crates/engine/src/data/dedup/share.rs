@@ -28,21 +28,32 @@ enum Verdict {
     /// The target has the blocks already.
     Same,
     Share(Share),
+    /// One record shares these first blocks at most.
+    First(u64),
+}
+
+/// What has become of a duplicate.
+pub(in crate::data) enum Outcome {
+    /// It is shared, in this record.
+    Shared(Lsn),
+    /// Its blocks have to be written.
+    ToWrite,
+    /// It is to be tried again in two: its first so many blocks, and the others.
+    ToSplit(u64),
 }
 
 impl FileData {
-    /// Shares a duplicate, in a record that touches its file too. `None`: its blocks have to be written. The files of the batch that it
-    /// belongs to are `inos`; what was journaled of the batch before has arrived.
+    /// Shares a duplicate, in a record that touches its file too. The files of the batch that it belongs to are `inos`; what was journaled of the batch before has arrived.
     pub(in crate::data) fn share_duplicate(
         &self,
         duplicate: &Duplicate,
         touch: &Op,
         inos: &BTreeSet<Ino>,
-    ) -> Result<Option<Lsn>> {
+    ) -> Result<Outcome> {
         // From here on nothing is waited for.
         self.history.prepare(Intent::Shrink)?;
         if !self.has_room_to_share() {
-            return Ok(None);
+            return Ok(Outcome::ToWrite);
         }
         let (from, start) = (duplicate.from, duplicate.from_block);
         let end = start + duplicate.blocks();
@@ -58,32 +69,33 @@ impl FileData {
         });
         let shared = change.map(|_change| self.enter_duplicate(duplicate, touch));
         self.files.forget_if_clean_of(from, source);
-        shared.unwrap_or(Ok(None))
+        shared.unwrap_or(Ok(Outcome::ToWrite))
     }
 
-    fn enter_duplicate(&self, duplicate: &Duplicate, touch: &Op) -> Result<Option<Lsn>> {
+    fn enter_duplicate(&self, duplicate: &Duplicate, touch: &Op) -> Result<Outcome> {
         let entered = self.history.enter::<_, Error>(None, |tx| {
             match self.judge(tx, duplicate)? {
-                Verdict::Stale => return Ok(false),
+                Verdict::Stale => return Ok(Some(Outcome::ToWrite)),
+                Verdict::First(blocks) => return Ok(Some(Outcome::ToSplit(blocks))),
                 Verdict::Same => {}
                 Verdict::Share(share) => tx.push(Op::Share(share)),
             }
             let touch = with_latest_change(tx, touch)?;
             tx.push(touch);
-            Ok(true)
+            Ok(None)
         });
         match entered {
-            Ok((true, lsn)) => {
+            Ok((None, lsn)) => {
                 let counters = &self.store.media.counters;
                 add(&counters.deduplicated_blocks, duplicate.blocks());
-                Ok(Some(lsn))
+                Ok(Outcome::Shared(lsn))
             }
-            Ok((false, _)) => Ok(None),
+            Ok((Some(outcome), _)) => Ok(outcome),
             Err(error) => {
                 // The source may be damaged, which is nothing to who writes the target.
                 self.store.check_writable()?;
                 tracing::debug!(%error, "equal blocks are not shared");
-                Ok(None)
+                Ok(Outcome::ToWrite)
             }
         }
     }
@@ -119,8 +131,16 @@ impl FileData {
         let extents_max = self.shared_extents_max();
         let replaced = tx.extents(to, target.0, target.1, extents_max + 1)?;
         let extents = tx.extents(from, source.0, source.1, extents_max + 1)?;
-        if replaced.len().max(extents.len()) > extents_max {
-            return Ok(Verdict::Stale);
+        let fit = |extents: &[MappedExtent], start: u64| {
+            let next = extents.get(extents_max);
+            next.map_or(duplicate.blocks(), |next| next.block.saturating_sub(start))
+        };
+        let blocks = fit(&replaced, target.0).min(fit(&extents, source.0));
+        if blocks < duplicate.blocks() {
+            return Ok(match blocks {
+                0 => Verdict::Stale,
+                blocks => Verdict::First(blocks),
+            });
         }
         for mapped in &extents {
             if !self.may_share(tx, mapped, (from, to), target)? {
