@@ -74,10 +74,12 @@ pub(crate) fn add(meta: &mut Meta, from: u64, to: u64) -> Result<()> {
     })
 }
 
-/// One file less has these blocks. Returns those that none has any more.
+/// One file less has these blocks. Returns those that none has any more. Of a count at its end nobody knows how many there are: it stays, for
+/// a block that is kept too long is no loss.
 pub(crate) fn drop(meta: &mut Meta, from: u64, to: u64) -> Result<Vec<(u64, u64)>> {
-    change(meta, from, to, |count| {
-        count - u32::from(!fault(Fault::ReferenceNotDropped))
+    change(meta, from, to, |count| match count {
+        u32::MAX => count,
+        count => count - u32::from(!fault(Fault::ReferenceNotDropped)),
     })
 }
 

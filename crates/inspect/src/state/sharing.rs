@@ -147,7 +147,12 @@ impl State<'_, '_> {
     /// One extent less names these blocks of the store: it loses those that none names any more.
     pub(super) fn drop_references(&mut self, from: u64, to: u64) -> Result<()> {
         let store = self.at(SHARED)?;
-        for range in self.change_references(from, to, |count| count.saturating_sub(1))? {
+        // A count at its end stays.
+        let less = |count: u32| match count {
+            u32::MAX => count,
+            count => count.saturating_sub(1),
+        };
+        for range in self.change_references(from, to, less)? {
             self.replace(&store, range, None)?;
         }
         Ok(())
