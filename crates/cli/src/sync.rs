@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::live::{self, Target, is_abandoned};
 use crate::output;
 
+/// How often the kernel is asked again to pass on what it holds back, while users write beyond their quota.
+const TRIES_OVER_QUOTA: usize = 3;
+
 /// Make everything on a mounted volume durable.
 #[derive(Args)]
 pub struct Sync {
@@ -80,10 +83,29 @@ pub fn make_durable(dir: &Path) -> Result<Synced> {
 
 /// Has the kernel pass on what it still holds back (shared maps, `-o writeback_cache`), which has to come first.
 ///
+/// What somebody wrote beyond a limit of theirs is given up by the kernel, who tells the first one that asks, and whoever wrote it when they
+/// sync or close the file: nothing is wrong with the volume, and all else is passed on.
+///
 /// # Errors
 /// When it cannot.
 pub fn write_back(dir: &Path) -> Result<()> {
-    match File::open(dir).and_then(|dir| Ok(rustix::fs::syncfs(dir)?)) {
+    let pass_on = || File::open(dir).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
+    let is_over_quota = |passed: &std::io::Result<()>| {
+        let error = passed.as_ref().err();
+        error.and_then(Errno::from_io_error) == Some(Errno::DQUOT)
+    };
+    let mut passed = pass_on();
+    for _ in 0..TRIES_OVER_QUOTA {
+        if !is_over_quota(&passed) {
+            break;
+        }
+        passed = pass_on();
+    }
+    match passed {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::DQUOT) => {
+            tracing::warn!(dir = %dir.display(), "what somebody wrote beyond a quota is given up");
+            Ok(())
+        }
         // Who is asked next tells more.
         Err(_) if is_abandoned(dir) => Ok(()),
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NOSPC) => {
