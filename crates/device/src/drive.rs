@@ -438,8 +438,14 @@ impl ZonedDevice for Drive {
         self.device().run(command)
     }
 
-    fn read_into(&self, zone: ZoneId, block: u32, into: &mut [u8]) -> Option<Result<()>> {
-        self.device().read_into(zone, block, into)
+    fn read_into(
+        &self,
+        zone: ZoneId,
+        block: u32,
+        into: &mut [u8],
+        beside_others: bool,
+    ) -> Option<Result<()>> {
+        self.device().read_into(zone, block, into, beside_others)
     }
 
     fn resets_at_once(&self) -> usize {

@@ -73,9 +73,15 @@ impl ZonedDevice for FirstZones {
         self.device.rows_agree(zone, block, blocks)
     }
 
-    fn read_into(&self, zone: ZoneId, block: u32, into: &mut [u8]) -> Option<Result<()>> {
+    fn read_into(
+        &self,
+        zone: ZoneId,
+        block: u32,
+        into: &mut [u8],
+        beside_others: bool,
+    ) -> Option<Result<()>> {
         let is_there = zone.0 < self.geometry.zone_count;
-        is_there.then(|| self.device.read_into(zone, block, into))?
+        is_there.then(|| self.device.read_into(zone, block, into, beside_others))?
     }
 
     fn resets_at_once(&self) -> usize {

@@ -154,8 +154,15 @@ pub trait ZonedDevice: Send + Sync {
     }
 
     /// Reads the whole blocks at `block` of `zone` that `into` has room for to where they are wanted, without memory in between. Nothing where
-    /// a device reads into memory of its own: then [`Command::Read`] is the way, of which several can be under way.
-    fn read_into(&self, _zone: ZoneId, _block: u32, _into: &mut [u8]) -> Option<Result<()>> {
+    /// a device reads into memory of its own: then [`Command::Read`] is the way, of which several can be under way. `beside_others`: more is
+    /// to be read than this, which a device that serves several reads at a time does sooner that way.
+    fn read_into(
+        &self,
+        _zone: ZoneId,
+        _block: u32,
+        _into: &mut [u8],
+        _beside_others: bool,
+    ) -> Option<Result<()>> {
         None
     }
 

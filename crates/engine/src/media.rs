@@ -211,10 +211,11 @@ impl Media {
     }
 
     /// Reads whole blocks to where they are wanted. False where the device does not, or not now: then they are to be read as ever,
-    /// which tells why.
-    pub(crate) fn read_into(&self, addr: Addr, into: &mut [u8]) -> bool {
+    /// which tells why. `beside_others`: more is to be read than this.
+    pub(crate) fn read_into(&self, addr: Addr, into: &mut [u8], beside_others: bool) -> bool {
         let is_there = addr.device() == DeviceId(0) && addr.zone().0 < self.geometry().zone_count;
-        let read = is_there.then(|| self.device.read_into(addr.zone(), addr.block(), into));
+        let (zone, block) = (addr.zone(), addr.block());
+        let read = is_there.then(|| self.device.read_into(zone, block, into, beside_others));
         let is_read = matches!(read, Some(Some(Ok(()))));
         if is_read {
             add(&self.counters.read_commands, 1);

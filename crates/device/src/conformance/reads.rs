@@ -11,7 +11,7 @@ pub(super) fn past_write_pointer<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D)
             |error| matches!(error, DeviceError::ReadPastEnd { limit, .. } if *limit == written),
         );
         let mut there = vec![0; blocks as usize * BLOCK_SIZE];
-        let read = device.read_into(zone, block, &mut there);
+        let read = device.read_into(zone, block, &mut there, false);
         assert!(
             !matches!(read, Some(Ok(()))),
             "a read past the end in place"

@@ -95,11 +95,11 @@ pub(super) fn check(device: &impl ZonedDevice, zone: ZoneId, block: u32, blocks:
         let found = found.unwrap_or_else(|error| panic!("read of {zone}:{at}+{now}: {error}"));
         let expected = pattern(zone, at, now, life);
         assert!(*found == *expected, "wrong bytes in {zone}:{at}+{now}");
-        let mut there = vec![0xa5; expected.len()];
-        if let Some(read) = device.read_into(zone, at, &mut there) {
+        let mut there = BufferMut::zeroed(now as usize);
+        if let Some(read) = device.read_into(zone, at, &mut there, false) {
             read.unwrap_or_else(|error| panic!("read of {zone}:{at}+{now} in place: {error}"));
             assert!(
-                there == *expected,
+                *there == *expected,
                 "wrong bytes in {zone}:{at}+{now} in place"
             );
         }

@@ -263,7 +263,7 @@ impl ZonedDevice for ImageDevice {
         crate::DeviceIdentity::of(&self.path)
     }
 
-    fn read_into(&self, zone: ZoneId, block: u32, into: &mut [u8]) -> Option<Result<()>> {
+    fn read_into(&self, zone: ZoneId, block: u32, into: &mut [u8], _: bool) -> Option<Result<()>> {
         Some(self.read_blocks_into(zone, block, into))
     }
 

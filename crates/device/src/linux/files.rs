@@ -28,6 +28,8 @@ impl Wire for FileWire {
     type Completion = cqueue::Entry;
     type Place = Spot;
 
+    const READS_HERE: bool = true;
+
     fn entry(&self, operation: Operation<'_, Spot>) -> squeue::Entry {
         let fd = |spot: &Spot| types::Fd(spot.file.as_raw_fd());
         match operation {

@@ -25,6 +25,7 @@ pub mod limits;
 pub mod make;
 mod manage;
 pub mod queue;
+mod reads;
 pub mod ready;
 pub mod ring;
 pub mod status;
@@ -272,6 +273,17 @@ impl<P: Port> ZonedDevice for KernelDevice<P> {
             } => self.shared.read_here(zone, block, blocks),
             command => self.submit(command).wait(),
         }
+    }
+
+    fn read_into(
+        &self,
+        zone: ZoneId,
+        block: u32,
+        into: &mut [u8],
+        beside_others: bool,
+    ) -> Option<Result<()>> {
+        // The drive serves several side by side.
+        (!beside_others).then(|| self.shared.read_into(zone, block, into))?
     }
 
     fn resets_at_once(&self) -> usize {

@@ -240,16 +240,7 @@ impl<P: Port> Shared<P> {
             completer,
         };
         let mut state = self.room()?;
-        let limit = state.machine.readable(zone)?;
-        let end = block.saturating_add(blocks);
-        if end > limit {
-            return Err(DeviceError::ReadPastEnd {
-                zone,
-                block,
-                end,
-                limit,
-            });
-        }
+        state.check_read(zone, block, blocks)?;
         state.commands += 1;
         let queue = state.queues.get_mut(&zone);
         if let Some(held_back) = queue.and_then(|queue| queue.held_back.as_mut()) {
@@ -567,8 +558,7 @@ impl<P: Port> Shared<P> {
         if answered.is_empty() {
             return;
         }
-        self.lock().commands -= answered.len();
-        self.changed.notify_all();
+        self.leave(answered.len());
         for (completer, result) in answered {
             completer.complete(result);
         }
@@ -604,6 +594,12 @@ impl<P: Port> Shared<P> {
         self.changed.wait(state)
     }
 
+    /// So many commands are under way no more.
+    pub(super) fn leave(&self, commands: usize) {
+        self.lock().commands -= commands;
+        self.changed.notify_all();
+    }
+
     pub fn lock(&self) -> MutexGuard<'_, QueueState<P>> {
         self.state.lock()
     }
@@ -617,6 +613,12 @@ impl<P: Port> QueueState<P> {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether reads of a zone wait for what is done to it.
+    pub(super) fn holds_back_reads(&self, zone: ZoneId) -> bool {
+        let queue = self.queues.get(&zone);
+        queue.is_some_and(|queue| queue.held_back.is_some())
     }
 
     /// Something begins in a zone in which nothing is under way.

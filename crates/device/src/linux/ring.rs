@@ -35,6 +35,9 @@ pub trait Wire: Send + Sync {
     /// The entry for a transfer. The kernel follows its pointers until the transfer is over.
     fn entry(&self, operation: Operation<'_, Self::Place>) -> Self::Entry;
 
+    /// Whether [`Wire::read_here`] can be.
+    const READS_HERE: bool = false;
+
     /// Fills the memory in the calling thread. `None` if that takes a ring.
     fn read_here(&self, _: &Self::Place, _: &mut [u8]) -> Option<Result<u64, Failure>> {
         None

@@ -37,6 +37,8 @@ struct Script {
     /// Writes and appends that reached the drive.
     sent: u32,
     reports: u32,
+    /// What reads fill memory with, in the thread that reads.
+    reads_here: VecDeque<Result<u8, Failure>>,
     /// The collector panics at the end of so many more transfers.
     panics_after: Option<u32>,
 }
@@ -62,6 +64,16 @@ impl Wire for Drive {
     type Entry = squeue::Entry;
     type Completion = cqueue::Entry;
     type Place = (ZoneId, u32);
+
+    const READS_HERE: bool = true;
+
+    fn read_here(&self, _: &(ZoneId, u32), memory: &mut [u8]) -> Option<Result<u64, Failure>> {
+        let read = self.script(|script| script.reads_here.pop_front())?;
+        Some(read.map(|byte| {
+            memory.fill(byte);
+            0
+        }))
+    }
 
     fn entry(&self, operation: Operation<'_, (ZoneId, u32)>) -> squeue::Entry {
         self.script(|script| {
@@ -222,6 +234,52 @@ fn a_write_that_the_block_layer_refused_is_sent_again() {
     assert!(write(&device, 2).wait().is_err());
     assert_eq!(drive.script(|script| script.sent), 5);
     write(&device, 2).wait().unwrap();
+}
+
+#[test]
+fn blocks_are_read_to_where_they_are_wanted() {
+    let drive = Drive::default();
+    let Some(device) = device(&drive) else {
+        return;
+    };
+    write(&device, 0).wait().unwrap();
+    let mut memory = BufferMut::zeroed(2);
+    let mut read =
+        |block, bytes: Range<usize>, beside_others, does: &mut dyn FnMut(&mut Script)| {
+            drive.script(does);
+            memory.fill(1);
+            let read = device.read_into(ZoneId(1), block, &mut memory[bytes], beside_others);
+            (read, memory.to_vec())
+        };
+    let fills = &mut |script: &mut Script| script.reads_here = [Ok(7)].into();
+    let (done, found) = read(0, 0..8192, false, fills);
+    done.unwrap().unwrap();
+    assert_eq!(found, [7; 8192]);
+    assert_eq!(device.shared().lock().commands, 0);
+    // Neither what direct I/O does not do, nor what the drive serves sooner beside others.
+    for (bytes, beside_others) in [
+        (0..8192, true),
+        (512..4608, false),
+        (0..512, false),
+        (0..0, false),
+    ] {
+        let (done, found) = read(0, bytes, beside_others, fills);
+        assert!(done.is_none());
+        assert_eq!(found, [1; 8192]);
+    }
+    let (past, _) = read(1, 0..8192, false, fills);
+    assert!(matches!(
+        past,
+        Some(Err(DeviceError::ReadPastEnd { limit: 2, .. }))
+    ));
+    let fails = &mut |script: &mut Script| script.reads_here = [Err(Errno::IO.into())].into();
+    let (failed, _) = read(1, 0..4096, false, fails);
+    assert!(matches!(
+        failed,
+        Some(Err(DeviceError::Io { block: 1, .. }))
+    ));
+    // Closing waits for what is under way.
+    assert_eq!(device.shared().lock().commands, 0);
 }
 
 /// The zone whose file a flush of a zonefs goes through may fail while it is on its way: another file does it then. It

@@ -1,5 +1,7 @@
 //! What of a read is in memory and what is on the device: places that are fetched, and what is made of each.
 
+use std::ops::Range;
+
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::packed::Packed;
 use persimmon_format::{Addr, Ino, checksum};
@@ -185,36 +187,90 @@ impl<'p> Plan<'p> {
         }
         let mut left = Plan::through(self.caches);
         let mut last = None;
-        for used in &self.uses {
-            let Some((addr, blocks)) = self.places.get(used.place).copied() else {
-                continue;
+        let room = (offset, buf.len());
+        let runs = || {
+            let is_whole = |used: &Use<'p>| self.whole_range(used, room).is_some();
+            let goes_on = move |one: &Use<'p>, next: &Use<'p>| {
+                self.goes_on(one, next) && is_whole(one) && is_whole(next)
             };
-            if let Source::Frame(frame) = &used.source
-                && let Some(out) = whole_blocks(buf, offset, used.block, blocks)
-                && frame.read_in_place(media, out)
-            {
+            self.uses.chunk_by(goes_on)
+        };
+        let is_one = runs().nth(1).is_none();
+        for run in runs() {
+            if self.read_run(media, run, is_one, offset, buf) {
                 continue;
             }
-            if last.replace(used.place) != Some(used.place) {
-                left.places.push((addr, blocks));
+            for used in run {
+                let Some((addr, blocks)) = self.places.get(used.place).copied() else {
+                    continue;
+                };
+                if last.replace(used.place) != Some(used.place) {
+                    left.places.push((addr, blocks));
+                }
+                left.uses.push(Use {
+                    place: left.places.len() - 1,
+                    ..*used
+                });
             }
-            left.uses.push(Use {
-                place: left.places.len() - 1,
-                ..*used
-            });
         }
         Some(left)
     }
-}
 
-impl Frame<'_> {
-    /// Reads its first blocks. False, and nothing of them is left, if that cannot be or they are not what they should be.
-    fn read_in_place(&self, media: &Media, out: &mut [u8]) -> bool {
+    /// Blocks at the place of a use, and the frame that they are of, where they are whole.
+    fn frame_of<'u>(&self, used: &'u Use<'p>) -> Option<(&'u Frame<'p>, u32)> {
+        let Source::Frame(frame) = &used.source else {
+            return None;
+        };
+        let (_, blocks) = self.places.get(used.place)?;
+        Some((frame, *blocks))
+    }
+
+    /// Where a use lies in a buffer of so many bytes that begins at `offset`, if it has room for all of it.
+    fn whole_range(&self, used: &Use<'p>, (offset, bytes): (u64, usize)) -> Option<Range<usize>> {
+        let (_, blocks) = self.places.get(used.place)?;
+        whole_range(bytes, offset, used.block, *blocks)
+    }
+
+    /// Whether one frame goes on in the next, in the file and on the device: one command reads both.
+    fn goes_on(&self, one: &Use<'p>, next: &Use<'p>) -> bool {
+        let Some(((frame, blocks), (after, _))) = self.frame_of(one).zip(self.frame_of(next))
+        else {
+            return false;
+        };
+        let (at, then) = (frame.at, after.at);
+        one.owner == next.owner
+            && one.block + u64::from(blocks) == next.block
+            && (at.device(), at.zone()) == (then.device(), then.zone())
+            && at.block().checked_add(blocks) == Some(then.block())
+    }
+
+    /// Reads frames of which each goes on in the next. False, and nothing of them is left, if that cannot be or they are not what they
+    /// should be.
+    fn read_run(
+        &self,
+        media: &Media,
+        run: &[Use<'p>],
+        is_all: bool,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> bool {
+        let Some((first, (frame, _))) = run
+            .first()
+            .and_then(|used| Some((used, self.frame_of(used)?)))
+        else {
+            return false;
+        };
+        let frames = || run.iter().filter_map(|used| self.frame_of(used));
+        let blocks = frames().map(|(_, blocks)| blocks).sum();
+        let Some(out) = whole_blocks(buf, offset, first.block, blocks) else {
+            return false;
+        };
+        let beside_others = !is_all || blocks as usize > IN_PLACE_BLOCKS;
+        let mut crcs = frames().flat_map(|(frame, blocks)| frame.crcs.iter().take(blocks as usize));
         let pieces = out.chunks_mut(IN_PLACE_BLOCKS * BLOCK_SIZE);
         let is_good = (0..).zip(pieces).all(|(at, piece)| {
-            let first = at * IN_PLACE_BLOCKS;
-            let crcs = self.crcs.get(first..).unwrap_or_default();
-            media.read_into(self.at.offset(first as u32), piece) && is_all_of(crcs, piece)
+            let addr = frame.at.offset((at * IN_PLACE_BLOCKS) as u32);
+            media.read_into(addr, piece, beside_others) && is_all_of(&mut crcs, piece)
         });
         if !is_good {
             out.fill(0);
@@ -223,20 +279,23 @@ impl Frame<'_> {
     }
 }
 
-/// Whether blocks have these checksums.
-fn is_all_of(crcs: &[u32], blocks: &[u8]) -> bool {
-    let blocks = blocks.chunks_exact(BLOCK_SIZE);
-    blocks.len() <= crcs.len()
-        && blocks
-            .zip(crcs)
-            .all(|(block, crc)| checksum::data_block(block) == *crc)
+/// Whether blocks have the next of these checksums.
+fn is_all_of<'c>(crcs: &mut impl Iterator<Item = &'c u32>, blocks: &[u8]) -> bool {
+    let mut blocks = blocks.chunks_exact(BLOCK_SIZE);
+    blocks.all(|block| crcs.next() == Some(&checksum::data_block(block)))
 }
 
 /// Where blocks of a file lie in a buffer that begins at `offset`, if it has room for all of them.
 fn whole_blocks(buf: &mut [u8], offset: u64, first: u64, blocks: u32) -> Option<&mut [u8]> {
+    let range = whole_range(buf.len(), offset, first, blocks)?;
+    buf.get_mut(range)
+}
+
+fn whole_range(bytes: usize, offset: u64, first: u64, blocks: u32) -> Option<Range<usize>> {
     let start = first.checked_mul(BLOCK_SIZE as u64)?.checked_sub(offset)?;
     let start = usize::try_from(start).ok()?;
-    buf.get_mut(start..start.checked_add(blocks as usize * BLOCK_SIZE)?)
+    let end = start.checked_add(blocks as usize * BLOCK_SIZE)?;
+    (end <= bytes).then_some(start..end)
 }
 
 /// Verifies what was read, by the dictionary of a compressed frame that has one, and copies it to where a reader wants it.

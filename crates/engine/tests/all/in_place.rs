@@ -22,6 +22,10 @@ struct Direct {
     blocks: AtomicU64,
     /// Reads that give other bytes than the device has.
     wrong: AtomicUsize,
+    /// It does not read so what others are read beside.
+    serves_several: bool,
+    /// Reads of any kind.
+    commands: AtomicU64,
 }
 
 impl ZonedDevice for Direct {
@@ -34,10 +38,23 @@ impl ZonedDevice for Direct {
     }
 
     fn submit(&self, command: Command) -> Pending {
+        if matches!(command, Command::Read { .. }) {
+            self.commands.fetch_add(1, Ordering::Relaxed);
+        }
         self.device.submit(command)
     }
 
-    fn read_into(&self, zone: ZoneId, block: u32, into: &mut [u8]) -> Option<Result<()>> {
+    fn read_into(
+        &self,
+        zone: ZoneId,
+        block: u32,
+        into: &mut [u8],
+        beside_others: bool,
+    ) -> Option<Result<()>> {
+        if beside_others && self.serves_several {
+            return None;
+        }
+        self.commands.fetch_add(1, Ordering::Relaxed);
         let blocks = (into.len() / BLOCK_SIZE) as u32;
         let read = self.device.read(zone, block, blocks);
         let is_wrong = self.wrong.load(Ordering::Relaxed) > 0;
@@ -55,10 +72,16 @@ impl ZonedDevice for Direct {
 const STAGING: usize = 1 << 20;
 
 fn open() -> (Arc<Direct>, Volume, Ino) {
+    open_on(false)
+}
+
+fn open_on(serves_several: bool) -> (Arc<Direct>, Volume, Ino) {
     let device = Arc::new(Direct {
         device: fresh(SimConfig::new(64, 512)),
         blocks: AtomicU64::new(0),
         wrong: AtomicUsize::new(0),
+        serves_several,
+        commands: AtomicU64::new(0),
     });
     let options = Options {
         compression: Compression::None,
@@ -102,6 +125,45 @@ fn whole_blocks_are_read_to_where_they_are_wanted() {
         read(offset, len);
     }
     assert!(read_in_place() > 256);
+}
+
+/// A read that reaches over the end of a frame took two commands, though the blocks are neighbours on the device.
+#[test]
+fn frames_that_follow_each_other_are_read_by_one_command() {
+    for serves_several in [false, true] {
+        let (device, volume, ino) = open_on(serves_several);
+        let content = noise(4, 600 * BLOCK_SIZE);
+        volume.write(ino, 0, &content, NOW).unwrap();
+        volume.sync().unwrap();
+        // Also the pages of the tree are in memory then.
+        let mut buf = vec![0; content.len()];
+        volume.read_direct(ino, 0, &mut buf).unwrap();
+        // Those of one zone.
+        for block in (0..480).step_by(2) {
+            device.blocks.store(0, Ordering::Relaxed);
+            device.commands.store(0, Ordering::Relaxed);
+            let (start, len) = (block * BLOCK_SIZE + BLOCK_SIZE, 10 * BLOCK_SIZE);
+            let buf = &mut buf[..len];
+            buf.fill(1);
+            volume.read_direct(ino, start as u64, buf).unwrap();
+            assert!(buf == &content[start..start + len], "{block}");
+            assert_eq!(device.blocks.load(Ordering::Relaxed), 10, "{block}");
+            assert_eq!(device.commands.load(Ordering::Relaxed), 1, "{block}");
+        }
+    }
+}
+
+/// Large reads are many commands, which a drive serves side by side.
+#[test]
+fn what_takes_several_commands_is_asked_for_together() {
+    let (device, volume, ino) = open_on(true);
+    let content = noise(5, 200 * BLOCK_SIZE);
+    volume.write(ino, 0, &content, NOW).unwrap();
+    volume.sync().unwrap();
+    let mut buf = vec![0; content.len()];
+    volume.read_direct(ino, 0, &mut buf).unwrap();
+    assert!(buf == content);
+    assert_eq!(device.blocks.load(Ordering::Relaxed), 0);
 }
 
 /// What another look finds is what counts, and nothing that is wrong is left to the reader.
