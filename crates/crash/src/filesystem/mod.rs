@@ -20,6 +20,7 @@ use persimmon_engine::invariant::panic_on_bugs;
 use persimmon_engine::{
     Barrier, Dedup, Deltas, FormatOptions, FsyncOrder, Quotas, RecoveryReport, Volume,
 };
+use persimmon_format::quota::OwnerKind;
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_format::{Compression, SubvolumeId};
 use persimmon_inspect::finding::{
@@ -30,7 +31,8 @@ use persimmon_sync::host::Mutex;
 use persimmon_sync::thread::{self, ThreadId};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
-use crate::harness::{EDITS_FROM, LIMITS_FROM, NEAR, REPEATING, Refusal, System};
+use crate::harness::{EDITS, LIMITS_FROM, NEAR, OWNERS_FROM, REPEATING, Refusal, System};
+use crate::model::GRACES;
 use crate::stripes;
 use persimmon_sim::device::{SimConfig, SimDevice};
 
@@ -42,7 +44,11 @@ impl System for Filesystem {
 
     fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
         let quota = counts_owners(device.config().seed);
-        format_volume(stripes::on(device, true)?, copies, quota)
+        format_volume(stripes::on(device, true)?, copies, quota)?;
+        match has_soft_limits(device.config().seed) {
+            true => set_graces(stripes::on(device, true)?, options(device.config())),
+            false => Ok(()),
+        }
     }
 
     fn outlives_zones(&self) -> bool {
@@ -79,6 +85,11 @@ impl System for Filesystem {
             has_limits(config.seed),
         )?;
         mounted.is_whole = stores_whole_blocks(config.seed);
+        mounted.has_limits = has_limits(config.seed);
+        let graces = Quotas::of(&mounted.volume()).state().graces;
+        if has_soft_limits(config.seed) && graces != GRACES {
+            return Err(format!("grace times are {graces:?}, should be {GRACES:?}"));
+        }
         Ok(match packs_near(config.seed) {
             true => mounted.packing_near(),
             false => mounted,
@@ -151,7 +162,12 @@ fn stores_whole_blocks(seed: u64) -> bool {
 
 /// Whether most writes are small edits, so that there are deltas.
 fn has_edits(seed: u64) -> bool {
-    run_of(seed) >= EDITS_FROM
+    EDITS.contains(&run_of(seed))
+}
+
+/// Whether there are soft limits, so that grace times are such as pass.
+fn has_soft_limits(seed: u64) -> bool {
+    run_of(seed) >= OWNERS_FROM
 }
 
 /// Whether the volume of a seed deduplicates what is written: most of those whose content repeats.
@@ -206,6 +222,23 @@ fn mount_volume(
     }
     let paths = recovery_paths(&report, orphans.len());
     Ok(Mounted::new(Arc::new(vfs), clock, names, paths))
+}
+
+/// Has soft limits of a new volume become hard ones soon.
+fn set_graces(
+    device: Arc<dyn ZonedDevice>,
+    options: persimmon_engine::Options,
+) -> Result<(), String> {
+    let set = || {
+        let (volume, _) = Volume::open(device, options)?;
+        for (kind, grace) in OwnerKind::ALL.into_iter().zip(GRACES) {
+            Quotas::of(&volume).set_grace(kind, grace)?;
+        }
+        volume.sync()?;
+        volume.close()
+    };
+    let set: persimmon_engine::Result<()> = set();
+    set.map_err(|error| format!("setting grace times: {error}"))
 }
 
 /// Has a volume that nobody uses be as a snapshot is.

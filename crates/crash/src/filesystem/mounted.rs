@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use persimmon_engine::{Error as EngineError, NewLimits, Quotas, Task};
+use persimmon_engine::{Error as EngineError, NewLimits, OwnerQuota, Quotas, Task};
 use persimmon_format::table::Role;
 use persimmon_format::{Ino, SubvolumeId};
 use persimmon_vfs::{
-    Caller, Clock, Error, Handle, OpenFlags, Owner, OwnerKind, ROOT, RenameMode, SetAttr, SetTime,
-    Vfs, WriteFlags, XattrMode,
+    Caller, Clock, Error, Handle, OpenFlags, Owner, ROOT, RenameMode, SetAttr, SetTime, Vfs,
+    WriteFlags, XattrMode,
 };
 
 use super::{WorkloadClock, snapshot_named, timestamp};
 use crate::harness::{Refusal, Subject};
-use crate::model::{Limits, Observed, ObservedNode};
+use crate::model::{FoundAccount, Limits, Observed, ObservedNode};
 use crate::workload::{Allocate, Durability, Op, Rename, Step, bytes_of};
 
 const BLOCK: u64 = 4096;
@@ -26,11 +26,13 @@ pub struct Mounted {
     /// Where paths begin.
     pub(super) root: Ino,
     clock: Arc<WorkloadClock>,
-    slots: BTreeMap<u8, (Ino, Handle)>,
+    pub(super) slots: BTreeMap<u8, (Ino, Handle)>,
     options: Vec<&'static str>,
     recovery_paths: Vec<&'static str>,
     /// Blocks of files take a block each.
     pub(super) is_whole: bool,
+    /// Those who use it are limited.
+    pub(super) has_limits: bool,
     /// Of the last operation a part was done, because of a limit.
     was_cut_by_quota: bool,
     /// What files may be near to, if what is written to them is packed as a near duplicate.
@@ -83,6 +85,20 @@ impl Subject for Mounted {
     fn observe_one(&mut self, path: &str) -> Result<ObservedNode, String> {
         let ino = self.resolve(path).map_err(|error| error.to_string())?;
         self.observe_node(path, ino)
+    }
+
+    fn observe_open(&mut self, slot: u8) -> Result<ObservedNode, Refusal> {
+        let found = self.node_in(slot);
+        found.map_err(|error| Refusal::from(&error))
+    }
+
+    fn account(&mut self, owner: Owner) -> Result<Option<FoundAccount>, String> {
+        if !self.has_limits {
+            return Ok(None);
+        }
+        let known = Quotas::of(self.vfs.volume()).get(owner);
+        let known = known.map_err(|error| error.to_string())?;
+        Ok(Some(account_of(&known)))
     }
 
     fn observe(&mut self) -> Result<Observed, String> {
@@ -144,6 +160,7 @@ impl Mounted {
             options,
             recovery_paths,
             is_whole: false,
+            has_limits: false,
             was_cut_by_quota: false,
             near: None,
         }
@@ -183,6 +200,7 @@ impl Mounted {
             options: Vec::new(),
             recovery_paths: Vec::new(),
             is_whole: self.is_whole,
+            has_limits: false,
             was_cut_by_quota: false,
             near: None,
         })
@@ -287,12 +305,18 @@ impl Mounted {
                 path,
                 truncate,
             } => self.open(*slot, path, *truncate),
+            Op::OpenRead { slot, path } => self.open_as(*slot, path, reading()),
             Op::Close { slot } => {
                 let (ino, handle) = self.slots.remove(slot).ok_or(Error::BadHandle)?;
                 self.vfs.release(ino, handle)
             }
             Op::Chmod { path, mode } => self.set(path, |set| set.mode = Some(*mode)),
             Op::Chown { path, uid } => self.set(path, |set| set.uid = Some(*uid)),
+            Op::Chgrp { path, gid } => self.set(path, |set| set.gid = Some(*gid)),
+            Op::SetProject { path, project } => {
+                let ino = self.resolve(path)?;
+                self.vfs.set_project(&root, ino, *project)
+            }
             Op::SetMtime { path, mtime } => self.set(path, |set| {
                 set.mtime = Some(SetTime::At(timestamp(*mtime)));
             }),
@@ -336,7 +360,9 @@ impl Mounted {
             Op::Snapshot { .. } | Op::DeleteSnapshot { .. } | Op::RenameSnapshot { .. } => {
                 self.change_snapshots(op)
             }
-            Op::Limit { uid, limits } => self.limit(*uid, *limits),
+            Op::Limit { owner, limits } => self.limit(*owner, *limits),
+            // The time of each operation comes with it.
+            Op::Wait { .. } => Ok(()),
             Op::Step(step) => self.step(*step),
             Op::Allocate {
                 path,
@@ -362,15 +388,12 @@ impl Mounted {
         }
     }
 
-    fn limit(&self, uid: u32, limits: Limits) -> Result<(), Error> {
-        let owner = Owner {
-            kind: OwnerKind::User,
-            id: uid,
-        };
+    fn limit(&self, owner: Owner, limits: Limits) -> Result<(), Error> {
         let limits = NewLimits {
-            bytes_hard: Some(limits.bytes),
-            inodes_hard: Some(limits.inodes),
-            ..NewLimits::default()
+            bytes_soft: Some(limits.bytes.soft),
+            bytes_hard: Some(limits.bytes.hard),
+            inodes_soft: Some(limits.inodes.soft),
+            inodes_hard: Some(limits.inodes.hard),
         };
         let quotas = Quotas::of(self.vfs.volume());
         Ok(quotas.set(owner, &limits, self.clock.now()).map(drop)?)
@@ -390,10 +413,7 @@ impl Mounted {
                 let taken = volume.snapshots().take(of, name, !is_writable, now);
                 Ok(taken.map(drop)?)
             }
-            Op::DeleteSnapshot { name } => {
-                let id = snapshot_named(volume, name)?;
-                Ok(volume.snapshots().delete(id)?)
-            }
+            Op::DeleteSnapshot { name } => self.vfs.delete_snapshot(name.as_bytes()),
             Op::RenameSnapshot { from, to } => {
                 let (from, to) = (from.as_bytes(), to.as_bytes());
                 self.vfs.rename_snapshot(from, to, RenameMode::NoReplace)
@@ -508,15 +528,19 @@ impl Mounted {
     }
 
     fn open(&mut self, slot: u8, path: &str, truncate: bool) -> Result<(), Error> {
-        if self.slots.contains_key(&slot) {
-            return Err(Error::BadHandle);
-        }
-        let ino = self.resolve(path)?;
         let flags = OpenFlags {
             write: true,
             truncate,
             ..OpenFlags::default()
         };
+        self.open_as(slot, path, flags)
+    }
+
+    fn open_as(&mut self, slot: u8, path: &str, flags: OpenFlags) -> Result<(), Error> {
+        if self.slots.contains_key(&slot) {
+            return Err(Error::BadHandle);
+        }
+        let ino = self.resolve(path)?;
         let handle = self.vfs.open(ino, flags)?;
         self.slots.insert(slot, (ino, handle));
         Ok(())
@@ -586,6 +610,26 @@ impl Mounted {
         }
         let zone = zones[number as usize % zones.len()].zone;
         volume.empty_zones(&[zone]).map_err(Error::from)
+    }
+}
+
+/// What an owner may take, and the ends of grace times where soft limits are exceeded.
+pub(super) fn account_of(known: &OwnerQuota) -> FoundAccount {
+    let end = |soft: u64, used: u64, end: Option<i64>| {
+        let is_over = soft != 0 && used > soft;
+        is_over.then_some(end.unwrap_or_default())
+    };
+    FoundAccount {
+        limits: Limits {
+            bytes: known.bytes,
+            inodes: known.inodes,
+        },
+        bytes_end: end(known.bytes.soft, known.bytes_used(), known.bytes_grace_end),
+        inodes_end: end(
+            known.inodes.soft,
+            known.usage.inodes,
+            known.inodes_grace_end,
+        ),
     }
 }
 

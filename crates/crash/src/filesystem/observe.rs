@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::{Loss, Quotas};
+use persimmon_engine::{Loss, OwnerQuota, Quotas};
 use persimmon_format::Ino;
-use persimmon_vfs::{Attr, Caller, Error, FileKind, Handle, Listing, OwnerKind, ROOT, SeekTo};
+use persimmon_format::quota::Usage;
+use persimmon_vfs::{Attr, Caller, Error, FileKind, Handle, Listing, ROOT, SeekTo};
 
-use super::mounted::Mounted;
+use super::mounted::{Mounted, account_of};
 use super::nanoseconds;
-use crate::model::{Kind, Limits, Observed, ObservedNode};
+use crate::model::{Kind, Limits, Observed, ObservedNode, owners};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 /// Bytes of one read.
@@ -20,7 +21,14 @@ impl Mounted {
     pub(super) fn observe_tree(&self) -> Result<Observed, String> {
         let mut found = self.observe_below(self.root)?;
         if self.root == ROOT {
-            found.limits = self.limits().map_err(|error| error.to_string())?;
+            let quotas = Quotas::of(self.vfs.volume()).list();
+            let quotas = quotas.map_err(|error| error.to_string())?;
+            if self.has_limits {
+                self.check_usage(&found, &quotas)?;
+            }
+            let accounts = quotas.iter().map(|known| (known.owner, account_of(known)));
+            let limited = accounts.filter(|(_, account)| account.limits != Limits::default());
+            found.accounts = limited.collect();
             for snapshot in self.vfs.volume().snapshots().list() {
                 let name = String::from_utf8_lossy(&snapshot.name).into_owned();
                 let inside = self.observe_below(ROOT.of(snapshot.id));
@@ -32,14 +40,34 @@ impl Mounted {
         Ok(found)
     }
 
-    fn limits(&self) -> Result<BTreeMap<u32, Limits>, Error> {
-        let limited = Quotas::of(self.vfs.volume()).list()?.into_iter();
-        let users = limited.filter(|known| known.owner.kind == OwnerKind::User);
-        let limits = users.map(|known| {
-            let (bytes, inodes) = (known.bytes.hard, known.inodes.hard);
-            (known.owner.id, Limits { bytes, inodes })
-        });
-        Ok(limits.filter(|(_, l)| *l != Limits::default()).collect())
+    /// What is counted for each owner is what their files take, where nothing else counts: what is staged, or has no name any more.
+    fn check_usage(&self, found: &Observed, quotas: &[OwnerQuota]) -> Result<(), String> {
+        let is_staged = quotas.iter().any(|known| known.staged_bytes > 0);
+        if is_staged || !self.slots.is_empty() {
+            return Ok(());
+        }
+        let mut seen = BTreeSet::new();
+        let mut taken: BTreeMap<_, Usage> = BTreeMap::new();
+        for node in found.nodes.values().filter(|node| seen.insert(node.ino)) {
+            let attr = self.vfs.getattr(Ino(node.ino));
+            let attr = attr.map_err(|error| error.to_string())?;
+            for owner in owners(node.uid, node.gid, node.project) {
+                let usage = taken.entry(owner).or_default();
+                usage.sectors += attr.blocks;
+                usage.inodes += 1;
+            }
+        }
+        for known in quotas {
+            let should = taken.remove(&known.owner).unwrap_or_default();
+            if known.usage != should {
+                let (owner, is) = (known.owner, known.usage);
+                return Err(format!("{owner:?} takes {should:?}, counted are {is:?}"));
+            }
+        }
+        match taken.first_key_value() {
+            None => Ok(()),
+            Some((owner, taken)) => Err(format!("{owner:?} takes {taken:?}, nothing is counted")),
+        }
     }
 
     fn observe_below(&self, root: Ino) -> Result<Observed, String> {
@@ -90,6 +118,17 @@ impl Mounted {
     }
 
     pub(super) fn node(&self, ino: Ino) -> Result<ObservedNode, Error> {
+        self.node_through(ino, Handle::NONE)
+    }
+
+    /// What is open in a slot, read through that.
+    pub(super) fn node_in(&self, slot: u8) -> Result<ObservedNode, Error> {
+        let (ino, handle) = *self.slots.get(&slot).ok_or(Error::BadHandle)?;
+        self.vfs.read(ino, handle, 0, &mut [0])?;
+        self.node_through(ino, handle)
+    }
+
+    fn node_through(&self, ino: Ino, handle: Handle) -> Result<ObservedNode, Error> {
         let attr = self.vfs.getattr(ino)?;
         let mut lost = BTreeSet::new();
         let kind = match attr.kind() {
@@ -101,7 +140,7 @@ impl Mounted {
             FileKind::Fifo => Kind::Fifo,
             FileKind::Regular => Kind::File {
                 size: attr.size,
-                blocks: self.blocks(&attr, &mut lost)?,
+                blocks: self.blocks(&attr, handle, &mut lost)?,
             },
             _ => Kind::Other,
         };
@@ -111,6 +150,8 @@ impl Mounted {
             mode: attr.mode & 0o7777,
             links: attr.nlink,
             uid: attr.uid,
+            gid: attr.gid,
+            project: self.vfs.project(ino)?,
             mtime: nanoseconds(attr.mtime),
             xattrs: self.xattrs(ino)?,
             lost,
@@ -120,19 +161,20 @@ impl Mounted {
     fn blocks(
         &self,
         attr: &Attr,
+        handle: Handle,
         lost: &mut BTreeSet<u64>,
     ) -> Result<BTreeMap<u64, Vec<u8>>, Error> {
         let mut blocks = BTreeMap::new();
         let mut at = 0;
         while at < attr.size {
-            let data = match self.vfs.seek(attr.ino, Handle::NONE, at, SeekTo::Data) {
+            let data = match self.vfs.seek(attr.ino, handle, at, SeekTo::Data) {
                 Err(Error::NoSuchOffset) => break,
                 found => found?,
             };
-            let hole = self.vfs.seek(attr.ino, Handle::NONE, data, SeekTo::Hole)?;
+            let hole = self.vfs.seek(attr.ino, handle, data, SeekTo::Hole)?;
             at = data / BLOCK * BLOCK;
             while at < hole {
-                at += match self.blocks_at(attr.ino, at, READ_BYTES, &mut blocks) {
+                at += match self.blocks_at((attr.ino, handle), at, READ_BYTES, &mut blocks) {
                     Err(error) if is_lost(&error) => {
                         self.blocks_one_by_one(attr.ino, at, &mut blocks, lost)?
                     }
@@ -146,13 +188,13 @@ impl Mounted {
     /// Reads some blocks at `at`, and tells how many bytes they stand for.
     fn blocks_at(
         &self,
-        ino: Ino,
+        (ino, handle): (Ino, Handle),
         at: u64,
         bytes: usize,
         blocks: &mut BTreeMap<u64, Vec<u8>>,
     ) -> Result<u64, Error> {
         let mut buffer = vec![0; bytes];
-        let length = self.vfs.read(ino, Handle::NONE, at, &mut buffer)?;
+        let length = self.vfs.read(ino, handle, at, &mut buffer)?;
         buffer.truncate(length);
         for (block, bytes) in (at / BLOCK..).zip(buffer.chunks(BLOCK_SIZE)) {
             if bytes.iter().any(|byte| *byte != 0) {
@@ -172,7 +214,7 @@ impl Mounted {
     ) -> Result<u64, Error> {
         let losses = self.vfs.volume().losses(usize::MAX)?;
         for at in (at..at + READ_BYTES as u64).step_by(BLOCK_SIZE) {
-            match self.blocks_at(ino, at, BLOCK_SIZE, blocks) {
+            match self.blocks_at((ino, Handle::NONE), at, BLOCK_SIZE, blocks) {
                 Err(error) if is_lost(&error) => {
                     let has = |loss: &Loss| {
                         loss.ino == ino && (loss.offset..loss.offset + loss.bytes).contains(&at)

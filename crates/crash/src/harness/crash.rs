@@ -299,7 +299,8 @@ impl<S: System> Run<'_, S> {
         found: &Observed,
         depth: u32,
     ) -> Result<(), case::Fault> {
-        let mut model = Model::new(found.to_tree());
+        let is_whole = subject.stores_whole_blocks();
+        let mut model = Model::new(found.to_tree()).of_whole_blocks(is_whole);
         let generator = self.plan.generator(self.rng.random());
         let source = Source::Generated(Box::new(generator), GO_ON_OPS);
         device.record_snapshots(if depth + 1 < DEPTH_MAX {

@@ -123,8 +123,11 @@ const LONG_XATTRS_FROM: u64 = 4_000_000_000;
 const WRITABLE_FROM: u64 = 5_000_000_000;
 /// And from this one on users are limited in what they may take.
 pub(crate) const LIMITS_FROM: u64 = 6_000_000_000;
-/// And from this one on most writes are of a few bytes, and synced, so that there are deltas, and zones are emptied, so that these are folded.
-pub(crate) const EDITS_FROM: u64 = 10_000_000_000;
+/// Of these seeds most writes are of a few bytes, and synced, so that there are deltas, and zones are emptied, so that these are folded.
+pub(crate) const EDITS: Range<u64> = 10_000_000_000..OWNERS_FROM;
+/// And from this one on groups and projects are limited too, limits are soft as well as hard, and files in snapshots stay open. Most writes
+/// are no edits: what a limit refuses is known best where blocks take a block each.
+pub(crate) const OWNERS_FROM: u64 = 11_000_000_000;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
@@ -495,7 +498,8 @@ impl Plan {
             .writable_snapshots(matches!(self.origin, Origin::Seed(number) if number >= WRITABLE_FROM))
             .limits(matches!(self.origin, Origin::Seed(number) if number >= LIMITS_FROM))
             .shifts(matches!(self.origin, Origin::Seed(number) if number >= SHIFTS_FROM))
-            .edits(matches!(self.origin, Origin::Seed(number) if number >= EDITS_FROM))
+            .edits(matches!(self.origin, Origin::Seed(number) if EDITS.contains(&number)))
+            .owners(matches!(self.origin, Origin::Seed(number) if number >= OWNERS_FROM))
             .repeats(matches!(self.origin, Origin::Seed(number) if REPEATING.contains(&number) || NEAR.contains(&number)))
     }
 

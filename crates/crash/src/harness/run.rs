@@ -16,6 +16,7 @@ use persimmon_sim::device::{SimDevice, Snapshot};
 
 /// Time between two operations.
 const TICK_NANOSECONDS: u64 = 1_000_000;
+const NANOSECONDS: u64 = 1_000_000_000;
 
 /// What became of an operation.
 enum Outcome<S> {
@@ -112,7 +113,8 @@ impl<S: System> Run<'_, S> {
         formatted.map_err(|error| (Phase::Format, error))?;
         let mut subject = self.mount(&device, Phase::Format)?;
         let found = subject.observe().map_err(|error| (Phase::Format, error))?;
-        let mut model = Model::new(found.to_tree());
+        let is_whole = subject.stores_whole_blocks();
+        let mut model = Model::new(found.to_tree()).of_whole_blocks(is_whole);
         if self.plan.zone_failure.is_none() || self.system.outlives_zones() {
             for fault in &self.plan.faults {
                 device.inject(fault.clone());
@@ -240,6 +242,20 @@ impl<S: System> Run<'_, S> {
                     Err(fault) => return Err(fault),
                 }
             }
+            Op::Wait { seconds } => {
+                self.now += u64::from(*seconds) * NANOSECONDS;
+                Ok(None)
+            }
+            Op::ReadOpen { slot } => match subject.observe_open(*slot) {
+                Ok(found) => {
+                    if let Ok((tree, node)) = model.read_in(*slot) {
+                        let compared = found.fits(tree, node);
+                        compared.map_err(|why| live(format!("{op}: {why}")))?;
+                    }
+                    Ok(None)
+                }
+                Err(refusal) => Err(refusal),
+            },
             Op::Read { path } => {
                 return match self.compare_file(&mut subject, model, path) {
                     Err(_) if device.has_failed() => Ok((Outcome::Broken, op)),
@@ -251,13 +267,15 @@ impl<S: System> Run<'_, S> {
         let (is, op) = match is {
             Ok(Some(part)) => {
                 if subject.was_cut_by_quota() {
-                    self.is_over_limit(device, &subject, model, &op)?;
+                    self.is_over_limit(device, model, &op)?;
                 } else {
                     self.statistics.no_space += 1;
                 }
+                // All of it was asked for.
+                model.begin_graces(&op, self.now);
                 (Ok(()), op.shortened(part))
             }
-            Ok(None) if model.must_exceed(&op, subject.stores_whole_blocks()) => {
+            Ok(None) if model.must_exceed(&op, self.now) => {
                 // What cannot be done for another reason is no matter of limits.
                 let mut after = model.clone();
                 match after.apply(&op, self.now) {
@@ -273,15 +291,9 @@ impl<S: System> Run<'_, S> {
     }
 
     /// A limit was the reason to refuse an operation, or a part of it: it has to be exceeded.
-    fn is_over_limit(
-        &mut self,
-        device: &SimDevice,
-        subject: &S::Subject,
-        model: &Model,
-        op: &Op,
-    ) -> Result<(), Fault> {
+    fn is_over_limit(&mut self, device: &SimDevice, model: &Model, op: &Op) -> Result<(), Fault> {
         self.statistics.ops.one("refused by a limit");
-        let may = model.may_exceed(op, subject.stores_whole_blocks());
+        let may = model.may_exceed(op, self.now);
         // Where commands fail what is staged may stay so, and counts as more than it takes.
         match may || device.has_failed() {
             true => Ok(()),
@@ -311,11 +323,13 @@ impl<S: System> Run<'_, S> {
     ) -> Result<Outcome<S::Subject>, Fault> {
         match is.as_ref().map_err(|refusal| refusal.errno) {
             Err(libc::EDQUOT) => {
-                self.is_over_limit(device, &subject, model, op)?;
+                self.is_over_limit(device, model, op)?;
+                model.begin_graces(op, self.now);
                 return Ok(Outcome::Refused(subject));
             }
             Err(libc::ENOSPC) => {
                 self.statistics.no_space += 1;
+                model.begin_graces(op, self.now);
                 return match op {
                     Op::Unlink { .. } | Op::Rmdir { .. } => {
                         Err(live(format!("{op}: no space left to remove a name")))
@@ -370,6 +384,10 @@ impl<S: System> Run<'_, S> {
                         Err(why) => return Err(live(why)),
                     },
                     _ => {}
+                }
+                match adopt_accounts(&mut subject, model) {
+                    Err(_) if device.has_failed() => return Ok(Outcome::Broken),
+                    adopted => adopted.map_err(|why| live(format!("after {op}: {why}")))?,
                 }
                 Ok(Outcome::Succeeded(subject))
             }
@@ -428,6 +446,16 @@ impl<S: System> Run<'_, S> {
         let compared = found.fits(model.now(), node);
         compared.map_err(|why| live(format!("reading {path}: {why}")))
     }
+}
+
+/// Takes over what is stored of those who are limited, where the model leaves open what that is.
+fn adopt_accounts(subject: &mut impl Subject, model: &mut Model) -> Result<(), String> {
+    for owner in model.uncertain() {
+        if let Some(found) = subject.account(owner)? {
+            model.adopt_account(owner, &found)?;
+        }
+    }
+    Ok(())
 }
 
 fn live(message: String) -> Fault {

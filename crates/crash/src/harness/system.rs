@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use persimmon_device::ZoneId;
 
-use crate::model::{Errno, Observed, ObservedNode};
+use persimmon_format::quota::Owner;
+
+use crate::model::{Errno, FoundAccount, Observed, ObservedNode};
 use crate::stripes;
 use crate::workload::Op;
 use persimmon_sim::device::SimDevice;
@@ -98,6 +100,16 @@ pub trait Subject {
 
     /// One node.
     fn observe_one(&mut self, path: &str) -> Result<ObservedNode, String>;
+
+    /// What is open in a slot, read through that.
+    fn observe_open(&mut self, _slot: u8) -> Result<ObservedNode, Refusal> {
+        Err(libc::EBADF.into())
+    }
+
+    /// What somebody may take, and since when they take too much; `None` where nobody is limited.
+    fn account(&mut self, _owner: Owner) -> Result<Option<FoundAccount>, String> {
+        Ok(None)
+    }
 
     /// The whole tree.
     fn observe(&mut self) -> Result<Observed, String>;

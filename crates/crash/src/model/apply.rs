@@ -2,19 +2,33 @@
 
 use super::content::FileContent;
 use super::tree::{Body, NodeId, Tree};
-use super::{Errno, Model, OpenFile};
+use super::{Errno, Model};
 use crate::workload::{Allocate, Durability, Op, Step, bytes_of};
 
 impl Model {
     /// Lets an operation have its effect, or answers the error that it has to end with. What the
     /// operation makes durable is for [`Model::acknowledge`]: until it returned nothing is.
     pub fn apply(&mut self, op: &Op, now: u64) -> Result<(), Errno> {
+        let begins = self.graces_of_new(op, now);
+        self.begin_graces(op, now);
+        self.carry_out(op, now)?;
+        self.buffer(|tree| {
+            for (owner, account) in begins {
+                tree.set_account(owner, account);
+            }
+        });
+        Ok(())
+    }
+
+    fn carry_out(&mut self, op: &Op, now: u64) -> Result<(), Errno> {
         match op {
             Op::Open {
                 slot,
                 path,
                 truncate,
             } => self.open(*slot, path, *truncate, now),
+            Op::OpenRead { slot, path } => self.open_to_read(*slot, path),
+            Op::ReadOpen { slot } => self.read_in(*slot).map(drop),
             Op::Close { slot } => self.close(*slot),
             Op::WriteOpen {
                 slot,
@@ -22,7 +36,7 @@ impl Model {
                 length,
                 fill,
             } => {
-                let id = self.slots.get(slot).ok_or(libc::EBADF)?.node;
+                let id = self.open_in(*slot).ok_or(libc::EBADF)?;
                 self.write(id, *offset, &bytes_of(*fill, *length as usize), now);
                 Ok(())
             }
@@ -74,8 +88,8 @@ impl Model {
                     Err(libc::ENOTDIR)
                 }
             }
-            Op::Limit { uid, limits } => {
-                self.enter(|tree| tree.set_limits(*uid, *limits));
+            Op::Limit { owner, limits } => {
+                self.limit(*owner, *limits, now);
                 Ok(())
             }
             Op::Remount => self.close_all(),
@@ -83,7 +97,7 @@ impl Model {
             | Op::DeleteSnapshot { .. }
             | Op::RenameSnapshot { .. }
             | Op::RollBack { .. } => self.apply_to_snapshots(op),
-            Op::Sync | Op::Step(_) => Ok(()),
+            Op::Sync | Op::Step(_) | Op::Wait { .. } => Ok(()),
             _ => self.apply_to_names(op, now),
         }
     }
@@ -109,6 +123,7 @@ impl Model {
             }
             Op::DeleteSnapshot { name } => {
                 there(self, name)?;
+                self.void_slots(name)?;
                 self.enter(|tree| tree.delete_snapshot(name));
             }
             Op::RenameSnapshot { from, to } => {
@@ -116,6 +131,7 @@ impl Model {
                 if from != to {
                     vacant(self, to)?;
                     self.enter(|tree| tree.rename_snapshot(from, to));
+                    self.rename_slots(from, to);
                 }
             }
             Op::RollBack { to, keep } => {
@@ -131,12 +147,6 @@ impl Model {
             _ => return Err(libc::ENOSYS),
         }
         Ok(())
-    }
-
-    /// Unlinked files are gone with their last handle.
-    fn close_all(&mut self) -> Result<(), Errno> {
-        let slots: Vec<u8> = self.slots.keys().copied().collect();
-        slots.into_iter().try_for_each(|slot| self.close(slot))
     }
 
     /// The operation returned: what it promises is durable.
@@ -169,37 +179,13 @@ impl Model {
         self.everything_so_far_is_durable();
     }
 
-    fn file(&self, path: &str) -> Result<NodeId, Errno> {
+    pub(super) fn file(&self, path: &str) -> Result<NodeId, Errno> {
         let id = self.now().lookup(path)?;
         match self.now().node(id).map(|node| &node.body) {
             Some(Body::File(_)) => Ok(id),
             Some(Body::Directory { .. }) => Err(libc::EISDIR),
             _ => Err(libc::EINVAL),
         }
-    }
-
-    fn open(&mut self, slot: u8, path: &str, truncate: bool, now: u64) -> Result<(), Errno> {
-        if self.slots.contains_key(&slot) {
-            return Err(libc::EMFILE);
-        }
-        let node = self.file(path)?;
-        if truncate {
-            self.truncate(node, 0, now);
-        }
-        self.slots.insert(slot, OpenFile { node, truncate });
-        Ok(())
-    }
-
-    fn close(&mut self, slot: u8) -> Result<(), Errno> {
-        let OpenFile { node, truncate } = self.slots.remove(&slot).ok_or(libc::EBADF)?;
-        if truncate {
-            self.enter(|tree| tree.change_content(node, FileContent::commit));
-        }
-        let nameless = self.now().node(node).is_some_and(|node| node.links == 0);
-        if nameless && !self.is_open(node) {
-            self.buffer(|tree| tree.remove(node));
-        }
-        Ok(())
     }
 
     fn write(&mut self, id: NodeId, offset: u64, data: &[u8], now: u64) {
@@ -212,7 +198,7 @@ impl Model {
         });
     }
 
-    fn truncate(&mut self, id: NodeId, size: u64, now: u64) {
+    pub(super) fn truncate(&mut self, id: NodeId, size: u64, now: u64) {
         self.enter(|tree| {
             tree.change_content(id, |content| content.truncate(size));
             tree.change(id, |node| node.mtimes = vec![now]);

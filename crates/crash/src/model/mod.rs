@@ -8,14 +8,18 @@
 
 mod apply;
 mod content;
+mod grace;
 mod names;
 mod observe;
 mod quota;
+mod slots;
 mod tree;
 
 pub use content::{FileContent, block_hash};
+pub use grace::{Account, FoundAccount, GRACES, Limits};
 pub use observe::{Kind, Observed, ObservedNode};
-pub use quota::Limits;
+pub use slots::Slot;
+pub(crate) use tree::owners;
 pub use tree::{Body, Node, NodeId, ROOT, Snapshot, Tree};
 
 use std::collections::BTreeMap;
@@ -24,13 +28,6 @@ use std::sync::Arc;
 /// An error number of the host.
 pub type Errno = i32;
 
-#[derive(Clone, Copy)]
-struct OpenFile {
-    node: NodeId,
-    /// Opened with `O_TRUNC`: closing it commits.
-    truncate: bool,
-}
-
 /// The filesystem as it has to be.
 #[derive(Clone)]
 pub struct Model {
@@ -38,7 +35,9 @@ pub struct Model {
     history: Vec<Arc<Tree>>,
     /// Number of the first of these, of all there were.
     first: u64,
-    slots: BTreeMap<u8, OpenFile>,
+    slots: BTreeMap<u8, slots::OpenFile>,
+    /// Each block of a file takes a block: nothing is compressed.
+    is_whole: bool,
 }
 
 impl Model {
@@ -49,7 +48,14 @@ impl Model {
             history: vec![Arc::new(tree)],
             first: 0,
             slots: BTreeMap::new(),
+            is_whole: false,
         }
+    }
+
+    /// The same where each block of a file takes a block, if so.
+    #[must_use]
+    pub fn of_whole_blocks(self, is_whole: bool) -> Model {
+        Model { is_whole, ..self }
     }
 
     /// The tree as programs see it now.
@@ -75,22 +81,12 @@ impl Model {
         (self.first..).zip(self.admissible()).collect()
     }
 
-    /// What is open in a slot.
-    #[must_use]
-    pub fn open_in(&self, slot: u8) -> Option<NodeId> {
-        self.slots.get(&slot).map(|open| open.node)
-    }
-
     /// Takes over the modification time of a file after an operation of which POSIX leaves open
     /// whether it sets it.
     pub fn adopt_mtime(&mut self, path: &str, mtime: u64) {
         if let Ok(id) = self.now().lookup(path) {
             self.buffer(|tree| tree.change(id, |node| node.mtimes.push(mtime)));
         }
-    }
-
-    fn is_open(&self, id: NodeId) -> bool {
-        self.slots.values().any(|open| open.node == id)
     }
 
     /// A change that enters the history at once.

@@ -30,6 +30,8 @@ impl Model {
         match op {
             Op::Chmod { path, mode } => self.set(path, |node| node.mode = *mode),
             Op::Chown { path, uid } => self.set(path, |node| node.uid = *uid),
+            Op::Chgrp { path, gid } => self.set(path, |node| node.gid = *gid),
+            Op::SetProject { path, project } => self.set(path, |node| node.project = *project),
             Op::SetMtime { path, mtime } => self.set(path, |node| node.mtimes = vec![*mtime]),
             Op::SetXattr {
                 path,
@@ -104,6 +106,7 @@ impl Model {
         if self.now().is_directory(id) {
             return Err(libc::EPERM);
         }
+        check_same_project(self.now(), parent, id)?;
         self.enter(|tree| {
             tree.change(id, |node| node.links += 1);
             tree.enter(parent, name, id, now);
@@ -148,6 +151,10 @@ impl Model {
         if from_parent.root() != to_parent.root() {
             return Err(libc::EXDEV);
         }
+        let moves = from_parent != to_parent;
+        if moves {
+            check_same_project(tree, to_parent, id)?;
+        }
         let replaced = tree.lookup(to).ok();
         match (mode, replaced) {
             (Rename::NoReplace, Some(_)) => return Err(libc::EEXIST),
@@ -168,6 +175,9 @@ impl Model {
                 return Ok(());
             }
             if mode == Rename::Exchange {
+                if moves {
+                    check_same_project(tree, from_parent, replaced)?;
+                }
                 self.enter(|tree| {
                     place(tree, replaced, (from_parent, from_name), to_parent, now);
                     place(tree, id, (to_parent, to_name), from_parent, now);
@@ -198,6 +208,16 @@ impl Model {
             place(tree, id, (to_parent, to_name), from_parent, now);
         });
         Ok(())
+    }
+}
+
+/// A project keeps to its tree: into a directory that has one nothing comes that has another.
+fn check_same_project(tree: &Tree, directory: NodeId, id: NodeId) -> Result<(), Errno> {
+    let project = |id| tree.node(id).map_or(0, |node| node.project);
+    match project(directory) {
+        0 => Ok(()),
+        own if own == project(id) => Ok(()),
+        _ => Err(libc::EXDEV),
     }
 }
 

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use persimmon_format::quota::Owner;
+
 use super::content::{FileContent, block_hash};
-use super::quota::Limits;
+use super::grace::FoundAccount;
 use super::tree::{Body, NodeId, ROOT, Snapshot, Tree};
 
 /// States that a message compares with.
@@ -45,6 +47,10 @@ pub struct ObservedNode {
     pub links: u32,
     /// Owner.
     pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Project.
+    pub project: u32,
     /// Modification time in nanoseconds.
     pub mtime: u64,
     /// Extended attributes.
@@ -60,8 +66,8 @@ pub struct Observed {
     pub nodes: BTreeMap<String, ObservedNode>,
     /// What was found in each snapshot.
     pub snapshots: BTreeMap<String, Observed>,
-    /// What users may take.
-    pub limits: BTreeMap<u32, Limits>,
+    /// Those who are limited.
+    pub accounts: BTreeMap<Owner, FoundAccount>,
     /// It is a snapshot that can be written to.
     pub is_writable: bool,
 }
@@ -88,7 +94,9 @@ impl Observed {
         });
         Observed {
             snapshots: snapshots.collect(),
-            limits: tree.limits().clone(),
+            accounts: { tree.accounts().iter() }
+                .map(|(owner, account)| (*owner, account.found()))
+                .collect(),
             ..Observed::below(tree, ROOT)
         }
     }
@@ -115,6 +123,8 @@ impl Observed {
                     mode: node.mode,
                     links: node.links,
                     uid: node.uid,
+                    gid: node.gid,
+                    project: node.project,
                     mtime: node.mtimes.last().copied().unwrap_or_default(),
                     xattrs: node.xattrs.clone(),
                     lost: BTreeSet::new(),
@@ -191,10 +201,7 @@ impl Observed {
     /// What differs from a state of the model, at most `limit` things.
     fn compare(&self, tree: &Tree, hashes: &Hashes<'_>, limit: usize) -> Vec<String> {
         let mut differences = self.compare_below((tree, ROOT), hashes, limit);
-        if self.limits != *tree.limits() {
-            let (is, should) = (&self.limits, tree.limits());
-            differences.push(format!("limits are {is:?}, should be {should:?}"));
-        }
+        differences.extend(self.compare_accounts(tree));
         let known = tree.snapshots();
         for name in known.keys().filter(|n| !self.snapshots.contains_key(*n)) {
             differences.push(format!("snapshot {name} is missing"));
@@ -215,6 +222,25 @@ impl Observed {
             }
             let inside = found.compare_below(inside, hashes, limit).into_iter();
             differences.extend(inside.map(|what| format!("in snapshot {name}: {what}")));
+        }
+        differences
+    }
+
+    fn compare_accounts(&self, tree: &Tree) -> Vec<String> {
+        let mut differences = Vec::new();
+        for owner in tree.accounts().keys() {
+            if !self.accounts.contains_key(owner) {
+                differences.push(format!("the limits of {owner:?} are missing"));
+            }
+        }
+        for (owner, found) in &self.accounts {
+            match tree.accounts().get(owner) {
+                None => differences.push(format!("{owner:?} should not be limited: {found:?}")),
+                Some(account) if !account.admits(found) => {
+                    differences.push(format!("{owner:?} has {found:?}, should be {account:?}"));
+                }
+                Some(_) => {}
+            }
         }
         differences
     }
@@ -278,6 +304,8 @@ impl Observed {
             tree.change(id, |node| {
                 node.mode = found.mode;
                 node.uid = found.uid;
+                node.gid = found.gid;
+                node.project = found.project;
                 node.links = found.links;
                 node.xattrs = found.xattrs.clone();
             });
@@ -288,8 +316,8 @@ impl Observed {
                 tree.change(id, |node| node.mtimes = vec![found.mtime]);
             }
         }
-        for (uid, limits) in &self.limits {
-            tree.set_limits(*uid, *limits);
+        for (owner, found) in &self.accounts {
+            tree.set_account(*owner, found.account());
         }
         for (name, found) in &self.snapshots {
             tree.add_snapshot(name, found.to_tree(), found.is_writable);
@@ -365,6 +393,16 @@ fn compare_node(
     }
     if found.uid != node.uid {
         differs("owner", found.uid.to_string(), node.uid.to_string());
+    }
+    if found.gid != node.gid {
+        differs("group", found.gid.to_string(), node.gid.to_string());
+    }
+    if found.project != node.project {
+        differs(
+            "project",
+            found.project.to_string(),
+            node.project.to_string(),
+        );
     }
     if !node.mtimes.contains(&found.mtime) {
         let should = format!("one of {:?}", node.mtimes);

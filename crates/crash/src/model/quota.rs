@@ -5,12 +5,15 @@
 
 use std::collections::BTreeSet;
 
+use persimmon_format::quota::{Limit, Owner};
+
 use super::content::FileContent;
-use super::tree::{Node, NodeId, Tree};
+use super::grace::seconds;
+use super::tree::{Node, NodeId, Tree, owners};
 use super::{Model, ROOT};
 use crate::workload::{Allocate, Op, compresses};
 
-const BLOCK: u64 = persimmon_device::BLOCK_SIZE as u64;
+pub(super) const BLOCK: u64 = persimmon_device::BLOCK_SIZE as u64;
 /// Blocks that a block may take where content is compressed: it may lie in a frame of which all else was overwritten, and have a delta.
 const COMPRESSED_BLOCKS_MAX: u64 = 3;
 /// Distances at which content that compresses repeats itself ([`crate::workload::bytes_of`]), and how many of a block's bytes may do so by
@@ -18,77 +21,171 @@ const COMPRESSED_BLOCKS_MAX: u64 = 3;
 const PERIODS: [usize; 2] = [8, 1024];
 const REPEATED_BYTES_MAX: usize = 200;
 
-/// What a user may take; 0 is as much as there is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes.
-    pub bytes: u64,
-    /// Inodes.
-    pub inodes: u64,
-}
-
 /// What an operation takes more of what somebody may be limited in.
 #[derive(Default)]
-struct Demand {
-    uid: u32,
-    inodes: u64,
+pub(super) struct Demand {
+    pub(super) owners: Vec<Owner>,
+    pub(super) inodes: u64,
     /// Blocks, at least and at most.
-    blocks: (u64, u64),
+    pub(super) blocks: (u64, u64),
     /// Nothing is known of the file that it is for.
-    is_unknown: bool,
+    pub(super) is_unknown: bool,
+}
+
+/// What somebody takes.
+pub(super) struct Taken<'a> {
+    tree: &'a Tree,
+    owner: Owner,
+    pub(super) inodes: u64,
+    /// Blocks at most, without what compression costs; `None`: nobody knows.
+    pub(super) most: Option<u64>,
+}
+
+impl Taken<'_> {
+    pub(super) fn of(tree: &Tree, owner: Owner) -> Taken<'_> {
+        let contents = files_of(tree, owner).filter_map(Node::content);
+        let blocks = contents.map(|content| {
+            let all = content.touched().len() as u64;
+            content.is_all_known().then_some(all)
+        });
+        Taken {
+            tree,
+            owner,
+            inodes: tree.inodes_of(owner),
+            most: blocks.sum(),
+        }
+    }
+
+    /// Blocks at least, where each takes one.
+    pub(super) fn least(&self) -> u64 {
+        let contents = files_of(self.tree, self.owner).filter_map(Node::content);
+        contents.map(incompressible_blocks).sum()
+    }
+
+    /// Whether more bytes may be taken than these.
+    pub(super) fn may_exceed(&self, bytes: u64, is_whole: bool) -> bool {
+        let most = self.most.map(|most| most * blocks_max(is_whole) * BLOCK);
+        most.is_none_or(|most| most > bytes)
+    }
+
+    /// Blocks that count at most, those that are staged as well as what they replace.
+    pub(super) fn estimate(&self, most: u64, is_whole: bool) -> u64 {
+        most * (blocks_max(is_whole) + 1)
+    }
+}
+
+/// Blocks that a block takes at most.
+fn blocks_max(is_whole: bool) -> u64 {
+    match is_whole {
+        true => 1,
+        false => COMPRESSED_BLOCKS_MAX,
+    }
 }
 
 impl Model {
-    /// Whether a limit may be the reason to refuse an operation, or to do a part of it only. `is_whole`: blocks take a block each.
+    /// Whether a limit may be the reason to refuse an operation, or to do a part of it only.
     #[must_use]
-    pub fn may_exceed(&self, op: &Op, is_whole: bool) -> bool {
+    pub fn may_exceed(&self, op: &Op, now: u64) -> bool {
         let Some(demand) = self.demand(op) else {
             return false;
         };
+        let mut owners = demand.owners.iter();
+        owners.any(|owner| self.may_exceed_of(*owner, &demand, seconds(now)))
+    }
+
+    fn may_exceed_of(&self, owner: Owner, demand: &Demand, now: i64) -> bool {
         let tree = self.now();
-        let limits = tree.limits_of(demand.uid);
-        if exceeds_inodes(tree, &demand) {
-            return true;
-        }
-        if limits.bytes == 0 || demand.blocks.1 == 0 && !demand.is_unknown {
+        let account = tree.account(owner);
+        if account.is_unlimited() {
             return false;
         }
-        let mut blocks = demand.blocks.1;
-        for node in files_of(tree, demand.uid) {
-            match node.content() {
-                Some(content) if content.is_all_known() => blocks += content.touched().len() as u64,
-                Some(_) => return true,
-                None => {}
-            }
+        let limits = account.limits();
+        let taken = Taken::of(tree, owner);
+        let is_over = account.inodes_ends().may_be_over(now);
+        if exceeds_inodes(limits.inodes, &taken, demand, is_over) {
+            return true;
         }
-        let most = match is_whole {
-            true => blocks,
-            false => blocks * COMPRESSED_BLOCKS_MAX,
+        if limits.bytes.is_none() || demand.blocks.1 == 0 && !demand.is_unknown {
+            return false;
+        }
+        let (Some(most), false) = (taken.most, demand.is_unknown) else {
+            return limits.bytes.hard > 0 || account.bytes_ends().may_be_over(now);
         };
-        demand.is_unknown || most * BLOCK > limits.bytes
+        let then = (most + demand.blocks.1) * blocks_max(self.is_whole) * BLOCK;
+        if limits.bytes.hard > 0 && then > limits.bytes.hard {
+            return true;
+        }
+        // Where blocks are compressed what is written first may take more than was asked for.
+        let used = match self.is_whole {
+            true => most * BLOCK,
+            false => then,
+        };
+        let soft = limits.bytes.soft;
+        soft > 0 && used > soft && account.bytes_ends().may_be_over(now)
     }
 
     /// Whether an operation, if it is possible at all, cannot be done as a whole because of a limit.
     #[must_use]
-    pub fn must_exceed(&self, op: &Op, is_whole: bool) -> bool {
+    pub fn must_exceed(&self, op: &Op, now: u64) -> bool {
         let Some(demand) = self.demand(op) else {
             return false;
         };
+        let mut owners = demand.owners.iter();
+        owners.any(|owner| self.must_exceed_of(*owner, &demand, seconds(now)))
+    }
+
+    fn must_exceed_of(&self, owner: Owner, demand: &Demand, now: i64) -> bool {
         let tree = self.now();
-        let limits = tree.limits_of(demand.uid);
-        if exceeds_inodes(tree, &demand) {
-            return true;
-        }
-        if limits.bytes == 0 || demand.blocks.0 == 0 || demand.is_unknown || !is_whole {
+        let account = tree.account(owner);
+        if account.is_unlimited() {
             return false;
         }
-        let contents = files_of(tree, demand.uid).filter_map(Node::content);
-        let blocks: u64 = contents.map(incompressible_blocks).sum();
-        (blocks + demand.blocks.0) * BLOCK > limits.bytes
+        let limits = account.limits();
+        let taken = Taken::of(tree, owner);
+        let is_over = account.inodes_ends().is_over(now);
+        if exceeds_inodes(limits.inodes, &taken, demand, is_over) {
+            return true;
+        }
+        let is_unsure = demand.is_unknown || !self.is_whole;
+        if limits.bytes.is_none() || demand.blocks.0 == 0 || is_unsure {
+            return false;
+        }
+        let least = taken.least();
+        let (soft, hard) = (limits.bytes.soft, limits.bytes.hard);
+        hard > 0 && (least + demand.blocks.0) * BLOCK > hard
+            || soft > 0 && least * BLOCK > soft && account.bytes_ends().is_over(now)
+    }
+
+    /// What is made has the group and the project of a directory where that passes them on.
+    fn owners_in(&self, directory: NodeId) -> Option<Vec<Owner>> {
+        let node = self.now().node(directory)?;
+        let gid = match node.mode & libc::S_ISGID {
+            0 => 0,
+            _ => node.gid,
+        };
+        Some(owners(0, gid, node.project).collect())
+    }
+
+    /// The owners that something gets, of those that it does not have.
+    fn given_away(&self, path: &str, owners: impl Fn(&Node) -> Vec<Owner>) -> Option<Demand> {
+        let id = self.now().lookup(path).ok()?;
+        let node = self.now().node(id)?;
+        let mut new = owners(node);
+        new.retain(|owner| node.owners().all(|had| had != *owner));
+        if id.root() != ROOT || new.is_empty() {
+            return None;
+        }
+        let content = node.content();
+        Some(Demand {
+            owners: new,
+            inodes: 1,
+            blocks: (0, content.map_or(0, |c| c.touched().len() as u64)),
+            is_unknown: content.is_some_and(|c| !c.is_all_known()),
+        })
     }
 
     /// What an operation asks for; nothing if no limit counts for it.
-    fn demand(&self, op: &Op) -> Option<Demand> {
+    pub(super) fn demand(&self, op: &Op) -> Option<Demand> {
         let of_file = |id: NodeId, offset: u64, length: u64| {
             let node = self.now().node(id)?;
             let content = node.content()?;
@@ -99,7 +196,7 @@ impl Model {
             let all = range.end - range.start;
             let there = content.touched().range(range).count() as u64;
             Some(Demand {
-                uid: node.uid,
+                owners: node.owners().collect(),
                 inodes: 0,
                 blocks: (all - there, all),
                 is_unknown: !content.is_all_known(),
@@ -121,24 +218,18 @@ impl Model {
             | Op::Fifo { path, .. }
             | Op::Symlink { path, .. } => {
                 let (parent, _) = self.now().parent_of(path).ok()?;
+                let owners = self.owners_in(parent)?;
                 (parent.root() == ROOT).then_some(Demand {
+                    owners,
                     inodes: 1,
                     ..Demand::default()
                 })
             }
             Op::Chown { path, uid } => {
-                let id = named(path)?;
-                let node = self.now().node(id)?;
-                if id.root() != ROOT || node.uid == *uid {
-                    return None;
-                }
-                let content = node.content();
-                Some(Demand {
-                    uid: *uid,
-                    inodes: 1,
-                    blocks: (0, content.map_or(0, |c| c.touched().len() as u64)),
-                    is_unknown: content.is_some_and(|c| !c.is_all_known()),
-                })
+                self.given_away(path, |node| owners(*uid, node.gid, node.project).collect())
+            }
+            Op::Chgrp { path, gid } => {
+                self.given_away(path, |node| owners(node.uid, *gid, node.project).collect())
             }
             Op::Write {
                 path,
@@ -184,16 +275,17 @@ impl Model {
     }
 }
 
-/// How many inodes somebody has is known exactly.
-fn exceeds_inodes(tree: &Tree, demand: &Demand) -> bool {
-    let limit = tree.limits_of(demand.uid).inodes;
-    let taken = || files_of(tree, demand.uid).count() as u64;
-    limit > 0 && demand.inodes > 0 && taken() + demand.inodes > limit
+/// How many inodes somebody has is known exactly. `is_over`: their soft limit is a hard one, if it is exceeded.
+fn exceeds_inodes(limit: Limit, taken: &Taken<'_>, demand: &Demand, is_over: bool) -> bool {
+    let exceeds_hard = limit.hard > 0 && taken.inodes + demand.inodes > limit.hard;
+    let exceeds_soft = limit.soft > 0 && taken.inodes > limit.soft && is_over;
+    demand.inodes > 0 && (exceeds_hard || exceeds_soft)
 }
 
-/// What counts for a user: all that the main subvolume has of theirs, with a name or only open.
-fn files_of(tree: &Tree, uid: u32) -> impl Iterator<Item = &Node> {
-    tree.main_nodes().filter(move |node| node.uid == uid)
+/// What counts for somebody: all that the main subvolume has of theirs, with a name or only open.
+fn files_of(tree: &Tree, owner: Owner) -> impl Iterator<Item = &Node> {
+    let nodes = tree.main_nodes();
+    nodes.filter(move |node| node.owners().any(|own| own == owner))
 }
 
 /// Blocks that are stored as they are.
@@ -262,27 +354,24 @@ impl Touched {
 }
 
 impl Tree {
-    /// What a user may take.
-    #[must_use]
-    pub fn limits_of(&self, uid: u32) -> Limits {
-        self.limits().get(&uid).copied().unwrap_or_default()
-    }
-
-    /// Blocks that a user's files take at most, without what compression costs.
-    pub(crate) fn blocks_of(&self, uid: u32) -> u64 {
-        let contents = files_of(self, uid).filter_map(Node::content);
+    /// Blocks that somebody's files take at most, without what compression costs.
+    pub(crate) fn blocks_of(&self, owner: Owner) -> u64 {
+        let contents = files_of(self, owner).filter_map(Node::content);
         contents.map(|content| content.touched().len() as u64).sum()
     }
 
-    /// Inodes that a user has.
-    pub(crate) fn inodes_of(&self, uid: u32) -> u64 {
-        files_of(self, uid).count() as u64
+    /// Inodes that somebody has.
+    pub(crate) fn inodes_of(&self, owner: Owner) -> u64 {
+        files_of(self, owner).count() as u64
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use persimmon_format::quota::OwnerKind;
+
     use super::*;
+    use crate::model::Limits;
     use crate::workload::{Durability, bytes_of};
 
     /// Bytes of this fill do not compress, those of a multiple of four do.
@@ -305,18 +394,29 @@ mod tests {
         }
     }
 
+    fn user(id: u32) -> Owner {
+        Owner {
+            kind: OwnerKind::User,
+            id,
+        }
+    }
+
+    fn hard(hard: u64) -> Limit {
+        Limit { soft: 0, hard }
+    }
+
     fn limit(uid: u32, blocks: u64, inodes: u64) -> Op {
         Op::Limit {
-            uid,
+            owner: user(uid),
             limits: Limits {
-                bytes: blocks * BLOCK,
-                inodes,
+                bytes: hard(blocks * BLOCK),
+                inodes: hard(inodes),
             },
         }
     }
 
     fn model(ops: &[Op]) -> Model {
-        let mut model = Model::new(Tree::new(0o755, 0));
+        let mut model = Model::new(Tree::new(0o755, 0)).of_whole_blocks(true);
         for op in ops {
             model.apply(op, 0).unwrap();
         }
@@ -325,7 +425,7 @@ mod tests {
 
     /// Whether it may, and has to, be refused.
     fn exceeds(model: &Model, op: &Op) -> (bool, bool) {
-        (model.may_exceed(op, true), model.must_exceed(op, true))
+        (model.may_exceed(op, 0), model.must_exceed(op, 0))
     }
 
     #[test]
@@ -371,7 +471,7 @@ mod tests {
         // Who is not limited takes what they want.
         model.apply(&limit(0, 0, 0), 0).unwrap();
         assert_eq!(exceeds(&model, &write("/a", 4, 900, NOISE)), (false, false));
-        assert!(model.now().limits().is_empty());
+        assert!(model.now().accounts().is_empty());
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use persimmon_format::quota::{Owner, OwnerKind};
+
 use super::Errno;
 use super::content::FileContent;
-use super::quota::Limits;
+use super::grace::Account;
 
 /// A file, directory or other node of the model. Above its low 48 bits stands the subvolume that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +70,10 @@ pub struct Node {
     pub links: u32,
     /// Owner.
     pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Project; 0 is none.
+    pub project: u32,
     /// Modification times it may have after a crash, in nanoseconds; the last is what programs
     /// see now.
     pub mtimes: Vec<u64>,
@@ -86,6 +92,8 @@ impl Node {
             mode,
             links,
             uid: 0,
+            gid: 0,
+            project: 0,
             mtimes: vec![now],
             xattrs: BTreeMap::new(),
         }
@@ -100,6 +108,16 @@ impl Node {
         }
     }
 
+    /// Whether it is there only because it is open.
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.links == 0
+    }
+
+    /// Those that it counts for.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = Owner> {
+        owners(self.uid, self.gid, self.project)
+    }
+
     /// Everything done to this node so far is in the history.
     pub fn commit(&mut self) {
         if let Some(last) = self.mtimes.last() {
@@ -111,6 +129,13 @@ impl Node {
     }
 }
 
+/// Those that something counts for.
+pub(crate) fn owners(uid: u32, gid: u32, project: u32) -> impl Iterator<Item = Owner> {
+    let ids = OwnerKind::ALL.into_iter().zip([uid, gid, project]);
+    ids.map(|(kind, id)| Owner { kind, id })
+        .filter(|owner| owner.kind != OwnerKind::Project || owner.id != 0)
+}
+
 /// All nodes. Copies share what they do not change.
 #[derive(Clone)]
 pub struct Tree {
@@ -119,8 +144,8 @@ pub struct Tree {
     /// The number of the next subvolume.
     next_subvolume: u64,
     snapshots: BTreeMap<String, Snapshot>,
-    /// What users may take.
-    limits: BTreeMap<u32, Limits>,
+    /// Those who are limited.
+    accounts: BTreeMap<Owner, Account>,
 }
 
 impl Tree {
@@ -136,20 +161,21 @@ impl Tree {
             next: 1,
             next_subvolume: 1,
             snapshots: BTreeMap::new(),
-            limits: BTreeMap::new(),
+            accounts: BTreeMap::new(),
         }
     }
 
-    /// What users may take, of those that are limited.
+    /// Those who are limited.
     #[must_use]
-    pub fn limits(&self) -> &BTreeMap<u32, Limits> {
-        &self.limits
+    pub fn accounts(&self) -> &BTreeMap<Owner, Account> {
+        &self.accounts
     }
 
-    pub(crate) fn set_limits(&mut self, uid: u32, limits: Limits) {
-        match limits == Limits::default() {
-            true => self.limits.remove(&uid),
-            false => self.limits.insert(uid, limits),
+    /// Who is limited in nothing is as if they had never been.
+    pub(crate) fn set_account(&mut self, owner: Owner, account: Account) {
+        match account.is_unlimited() {
+            true => self.accounts.remove(&owner),
+            false => self.accounts.insert(owner, account),
         };
     }
 
@@ -224,7 +250,7 @@ impl Tree {
             next: self.next,
             next_subvolume: 1,
             snapshots: BTreeMap::new(),
-            limits: BTreeMap::new(),
+            accounts: BTreeMap::new(),
         }
     }
 
@@ -311,11 +337,21 @@ impl Tree {
         }
     }
 
-    /// A new node in the subvolume of another one.
-    pub(crate) fn add(&mut self, beside: NodeId, body: Body, mode: u32, now: u64) -> NodeId {
-        let id = NodeId(self.next).below(beside.root());
+    /// A new node for a directory, which passes on its project and, if it is setgid, its group.
+    pub(crate) fn add(&mut self, parent: NodeId, body: Body, mode: u32, now: u64) -> NodeId {
+        let id = NodeId(self.next).below(parent.root());
         self.next += 1;
-        self.nodes.insert(id, Arc::new(Node::new(body, mode, now)));
+        let mut node = Node::new(body, mode, now);
+        if let Some(parent) = self.node(parent) {
+            node.project = parent.project;
+            if parent.mode & libc::S_ISGID != 0 {
+                node.gid = parent.gid;
+                if matches!(node.body, Body::Directory { .. }) {
+                    node.mode |= libc::S_ISGID;
+                }
+            }
+        }
+        self.nodes.insert(id, Arc::new(node));
         id
     }
 

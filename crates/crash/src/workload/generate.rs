@@ -1,5 +1,8 @@
 //! Random operations that fit what is there.
 
+mod owners;
+
+use persimmon_format::quota::{Limit, Owner, OwnerKind};
 use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -83,6 +86,8 @@ const WITHIN_PERCENT: u32 = 45;
 const FROM_OTHER_PERCENT: u32 = 40;
 /// Of 100 operations those that limit somebody, where that is done.
 const LIMIT_OPS_PERCENT: u32 = 6;
+/// And of the others those on groups, projects, soft limits and what is open in snapshots.
+const OWNER_OPS_PERCENT: u32 = 30;
 /// Users that are limited: those that files are given to.
 const LIMITED_USERS: u32 = 3;
 /// Blocks that one may take more when a limit is set.
@@ -122,6 +127,8 @@ pub struct Generator {
     repeats: bool,
     /// Most writes are of a few bytes of a file, and synced; zones are emptied at random.
     edits: bool,
+    /// Groups and projects are limited too, and files in snapshots stay open.
+    owners: bool,
     fill: u64,
 }
 
@@ -144,6 +151,7 @@ impl Generator {
             shifts: false,
             repeats: false,
             edits: false,
+            owners: false,
             fill: seed << 20,
         }
     }
@@ -211,6 +219,13 @@ impl Generator {
         self
     }
 
+    /// Groups and projects are limited too, limits are soft as well, and files in snapshots stay open.
+    #[must_use]
+    pub fn owners(mut self, owners: bool) -> Generator {
+        self.owners = owners;
+        self
+    }
+
     /// First makes so many files that have all the extended attributes there are, each so large
     /// that a page of the tree holds four.
     #[must_use]
@@ -255,6 +270,9 @@ impl Generator {
                 return self.version_op(tree);
             }
             self.go_within(tree);
+            if self.owners && self.chance(OWNER_OPS_PERCENT) {
+                return self.owner_op(model);
+            }
         } else if self.snapshots && self.chance(8) {
             return self.snapshot_op(tree);
         }
@@ -327,20 +345,24 @@ impl Generator {
 
     /// Limits a user, mostly to little more than what they have.
     fn limit_op(&mut self, tree: &Tree) -> Op {
-        let uid = self.rng.random_range(0..LIMITED_USERS);
+        let owner = Owner {
+            kind: OwnerKind::User,
+            id: self.rng.random_range(0..LIMITED_USERS),
+        };
+        let hard = |hard| Limit { soft: 0, hard };
         let more = self.rng.random_range(0..MORE_BLOCKS_MAX) * BLOCK;
         let limits = Limits {
-            bytes: match self.rng.random_range(0..5) {
+            bytes: hard(match self.rng.random_range(0..5) {
                 0..2 => 0,
                 2 => more + self.rng.random_range(1..BLOCK),
-                _ => tree.blocks_of(uid) * BLOCK + more,
-            },
-            inodes: match self.rng.random_range(0..3) {
+                _ => tree.blocks_of(owner) * BLOCK + more,
+            }),
+            inodes: hard(match self.rng.random_range(0..3) {
                 0 => 0,
-                _ => tree.inodes_of(uid) + self.rng.random_range(0..6),
-            },
+                _ => tree.inodes_of(owner) + self.rng.random_range(0..6),
+            }),
         };
-        Op::Limit { uid, limits }
+        Op::Limit { owner, limits }
     }
 
     /// Chooses where the next operation is: in the main subvolume, or in a writable snapshot.
@@ -513,6 +535,7 @@ impl Generator {
                     length: self.length(),
                     fill: self.next_fill(),
                 },
+                None if model.slot(slot).is_some() => Op::ReadOpen { slot },
                 None => Op::Open {
                     slot,
                     path,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use persimmon_format::quota::Owner;
+
 use crate::model::Limits;
 
 /// What a rename does about an existing target.
@@ -91,6 +93,10 @@ pub enum Op {
         path: String,
         truncate: bool,
     },
+    /// Opens a regular file to read it, which may be in a read-only snapshot, and keeps it open.
+    OpenRead { slot: u8, path: String },
+    /// Reads all of what is open in a slot to be read, and compares it.
+    ReadOpen { slot: u8 },
     /// Closes what is open in a slot.
     Close { slot: u8 },
     /// Writes through a slot.
@@ -129,6 +135,10 @@ pub enum Op {
     Chmod { path: String, mode: u32 },
     /// Sets the owner.
     Chown { path: String, uid: u32 },
+    /// Sets the group.
+    Chgrp { path: String, gid: u32 },
+    /// Sets the project.
+    SetProject { path: String, project: u32 },
     /// Sets the modification time, in nanoseconds.
     SetMtime { path: String, mtime: u64 },
     /// Sets an extended attribute.
@@ -158,8 +168,10 @@ pub enum Op {
     RenameSnapshot { from: String, to: String },
     /// A clean unmount, a roll-back to a snapshot, in which what was changed since becomes another one if that gets a name, and a mount.
     RollBack { to: String, keep: Option<String> },
-    /// Limits what a user may take.
-    Limit { uid: u32, limits: Limits },
+    /// Limits what a user, a group or a project may take.
+    Limit { owner: Owner, limits: Limits },
+    /// Time passes.
+    Wait { seconds: u32 },
     /// Background work.
     Step(Step),
     /// A clean unmount and a mount.
@@ -187,6 +199,8 @@ impl Op {
             Op::Rename { .. } => "rename",
             Op::Open { truncate: true, .. } => "open O_TRUNC",
             Op::Open { .. } => "open",
+            Op::OpenRead { .. } => "open to read",
+            Op::ReadOpen { .. } => "read what is open",
             Op::Close { .. } => "close",
             Op::WriteOpen { .. } => "write",
             Op::Write { durability, .. } => match durability {
@@ -205,6 +219,8 @@ impl Op {
             Op::Copy { .. } => "copy",
             Op::Chmod { .. } => "chmod",
             Op::Chown { .. } => "chown",
+            Op::Chgrp { .. } => "chgrp",
+            Op::SetProject { .. } => "set project",
             Op::SetMtime { .. } => "utimens",
             Op::SetXattr { .. } => "setxattr",
             Op::RemoveXattr { .. } => "removexattr",
@@ -227,6 +243,7 @@ impl Op {
             Op::RenameSnapshot { .. } => "rename snapshot",
             Op::RollBack { .. } => "roll back",
             Op::Limit { .. } => "limit",
+            Op::Wait { .. } => "wait",
             Op::Remount => "remount",
             Op::Read { .. } => "read",
         }
@@ -247,6 +264,7 @@ impl Op {
                 | Op::DeleteSnapshot { .. }
                 | Op::RenameSnapshot { .. }
                 | Op::Limit { .. }
+                | Op::SetProject { .. }
                 | Op::Sync
         )
     }
