@@ -358,7 +358,7 @@ impl FileData {
         let mut staged = file.lock();
         staged.last_ctime = staged.last_ctime.max(inode.ctime);
         if staged.owners.is_none() {
-            self.set_owners(&mut staged, &inode);
+            self.set_owners(&mut staged, ino, &inode);
         }
         if staged.size.is_none() {
             staged.size = Some(inode.size);

@@ -1,10 +1,10 @@
 //! Quota at the door: who is about to write is admitted, or told that the quota of one of the file's owners is exhausted. What is staged counts
 //! as if it took whole blocks until it is in the tree.
 
-use persimmon_format::Ino;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
 use persimmon_format::quota::{Counting, Owner, Quota};
+use persimmon_format::{Ino, SubvolumeId};
 
 use super::staged::Staged;
 use super::{FileData, block_of, blocks_in};
@@ -60,13 +60,17 @@ impl FileData {
         };
         let inode: Option<Inode> = self.store.view(|view| view.inode(ino))?;
         if let Some(inode) = inode {
-            self.set_owners(&mut file.lock(), &inode);
+            self.set_owners(&mut file.lock(), ino, &inode);
         }
         self.files.forget_if_clean_of(ino, file);
         Ok(())
     }
 
-    pub(super) fn set_owners(&self, staged: &mut Staged, inode: &Inode) {
+    /// What is written to a snapshot is nobody's, while it is staged as well as later.
+    pub(super) fn set_owners(&self, staged: &mut Staged, ino: Ino, inode: &Inode) {
+        if ino.subvolume() != SubvolumeId::MAIN {
+            return;
+        }
         let owners = Owners::of(inode);
         if staged.owners == Some(owners) {
             return;

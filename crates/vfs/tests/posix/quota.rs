@@ -721,6 +721,8 @@ fn snapshots_are_not_charged() {
     let id = fs.vfs.take_snapshot(b"s", false).unwrap();
     assert_eq!(get(&fs, owner(OwnerKind::User, ALICE)), before);
     fs.write(file.of(id), 0, &noise(2, 200_000));
+    // Not what waits to be written either, which began grace times.
+    assert_eq!(get(&fs, owner(OwnerKind::User, ALICE)), before);
     fs.vfs.sync().unwrap();
     assert_eq!(get(&fs, owner(OwnerKind::User, ALICE)), before);
     fs.write(file, 0, &noise(3, 50_000));
