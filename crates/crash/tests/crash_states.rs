@@ -34,11 +34,14 @@ const LIMITS_FROM: u64 = 6_000_000_000;
 const STATES_WITH_EDITS: u64 = 6_000;
 /// From here on most writes are of a few bytes, and synced, and zones are emptied.
 const EDITS_FROM: u64 = 10_000_000_000;
+const STATES_WITH_OWNERS: u64 = 4_000;
+/// From here on groups and projects are limited too, limits are soft as well, and files in snapshots stay open.
+const OWNERS_FROM: u64 = 11_000_000_000;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
 
 /// Seeds that once found something.
-const FOUND: [u64; 30] = [
+const FOUND: [u64; 31] = [
     6_527,
     6_987,
     14_866,
@@ -69,6 +72,7 @@ const FOUND: [u64; 30] = [
     6_000_001_133,
     6_000_010_040,
     9_200_000_064,
+    11_000_001_134,
 ];
 
 #[test]
@@ -125,6 +129,7 @@ fn so_is_every_one_with_all_that_shares_moves_and_repeats() {
         (WRITABLE_FROM, STATES_WITH_WRITABLE),
         (LIMITS_FROM, STATES_WITH_LIMITS),
         (EDITS_FROM, STATES_WITH_EDITS),
+        (OWNERS_FROM, STATES_WITH_OWNERS),
     ] {
         let campaign = Campaign {
             jobs: std::thread::available_parallelism().map_or(2, usize::from),

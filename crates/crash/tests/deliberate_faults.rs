@@ -26,6 +26,8 @@ const FIRST_WITH_SNAPSHOTS: u64 = 200_000_000;
 const FIRST_WITH_WRITABLE: u64 = 5_000_000_000;
 /// The first in which users are limited.
 const FIRST_WITH_LIMITS: u64 = 6_000_000_000;
+/// The first in which groups, projects and soft limits are, and what is open in snapshots.
+const FIRST_WITH_OWNERS: u64 = 11_000_000_000;
 /// The first with stripe sets.
 const FIRST_WITH_STRIPES: u64 = 2_000_000_000;
 /// The first in which near duplicates are packed.
@@ -85,6 +87,7 @@ fn first_seed(mistake: Fault) -> u64 {
         | Fault::AbsorbedNotSettled
         | Fault::SnapshotWithoutStaged => FIRST_WITH_SNAPSHOTS,
         Fault::LimitIgnored | Fault::LimitTooLow => FIRST_WITH_LIMITS,
+        Fault::GraceNotEnded | Fault::GraceKept | Fault::ProjectNotInherited => FIRST_WITH_OWNERS,
         Fault::MadeNotSettled => FIRST_WITH_WRITABLE,
         Fault::DictionaryNotCounted => FIRST_WITH_DICTIONARIES,
         _ => FIRST_SEED,

@@ -90,6 +90,12 @@ pub enum Fault {
     LimitIgnored,
     /// A hard limit refuses what just fits.
     LimitTooLow,
+    /// A soft limit never becomes a hard one.
+    GraceNotEnded,
+    /// A soft limit that is exceeded anew goes on with the grace time of when it was exceeded before.
+    GraceKept,
+    /// What is made in a directory does not have its project.
+    ProjectNotInherited,
     /// Blocks that were equal when they were compared are shared whatever has become of them since.
     DuplicateNotLookedUp,
     /// A name or an attribute that a snapshot has is removed without hiding what the snapshot has.
@@ -129,7 +135,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 47] = [
+    pub const ALL: [Fault; 50] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -167,6 +173,9 @@ impl Fault {
         Fault::OwnerNotCharged,
         Fault::LimitIgnored,
         Fault::LimitTooLow,
+        Fault::GraceNotEnded,
+        Fault::GraceKept,
+        Fault::ProjectNotInherited,
         Fault::DuplicateNotLookedUp,
         Fault::WhiteoutForgotten,
         Fault::HoleForgotten,
@@ -181,7 +190,7 @@ impl Fault {
 }
 
 /// What is right, or `wrong` where this mistake is made.
-pub(crate) fn instead<T>(mistake: Fault, wrong: T, right: T) -> T {
+pub fn instead<T>(mistake: Fault, wrong: T, right: T) -> T {
     if fault(mistake) { wrong } else { right }
 }
 

@@ -1,5 +1,6 @@
 //! Making files, directories, links and nodes.
 
+use persimmon_engine::faults::{Fault, instead};
 use persimmon_engine::{Intent, Transaction};
 use persimmon_format::inode::{FLAG_NO_DUMP, Inode, TYPE_MASK};
 use persimmon_format::{Key, KeyKind};
@@ -65,7 +66,7 @@ pub(crate) fn make_inode(
         parent: if is_dir { parent.plain() } else { Ino(0) },
         lifetime: if inherits { dir.lifetime } else { 0 },
         compression: if inherits { dir.compression } else { 0 },
-        project: dir.project,
+        project: instead(Fault::ProjectNotInherited, 0, dir.project),
         flags: if inherits {
             dir.flags & FLAG_NO_DUMP
         } else {

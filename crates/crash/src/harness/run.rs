@@ -272,7 +272,7 @@ impl<S: System> Run<'_, S> {
                     self.statistics.no_space += 1;
                 }
                 // All of it was asked for.
-                model.begin_graces(&op, self.now);
+                model.asked(&op, self.now);
                 (Ok(()), op.shortened(part))
             }
             Ok(None) if model.must_exceed(&op, self.now) => {
@@ -324,12 +324,12 @@ impl<S: System> Run<'_, S> {
         match is.as_ref().map_err(|refusal| refusal.errno) {
             Err(libc::EDQUOT) => {
                 self.is_over_limit(device, model, op)?;
-                model.begin_graces(op, self.now);
+                model.asked(op, self.now);
                 return Ok(Outcome::Refused(subject));
             }
             Err(libc::ENOSPC) => {
                 self.statistics.no_space += 1;
-                model.begin_graces(op, self.now);
+                model.asked(op, self.now);
                 return match op {
                     Op::Unlink { .. } | Op::Rmdir { .. } => {
                         Err(live(format!("{op}: no space left to remove a name")))

@@ -10,7 +10,7 @@ impl Model {
     /// operation makes durable is for [`Model::acknowledge`]: until it returned nothing is.
     pub fn apply(&mut self, op: &Op, now: u64) -> Result<(), Errno> {
         let begins = self.graces_of_new(op, now);
-        self.begin_graces(op, now);
+        self.begin_graces(op, true, now);
         self.carry_out(op, now)?;
         self.buffer(|tree| {
             for (owner, account) in begins {
@@ -36,7 +36,7 @@ impl Model {
                 length,
                 fill,
             } => {
-                let id = self.open_in(*slot).ok_or(libc::EBADF)?;
+                let id = self.written_in(*slot)?;
                 self.write(id, *offset, &bytes_of(*fill, *length as usize), now);
                 Ok(())
             }

@@ -282,8 +282,13 @@ impl Model {
         begins
     }
 
-    /// Grace times of bytes that may begin, or do, in a record before what is written. Whether it is written as a whole is no matter.
-    pub fn begin_graces(&mut self, op: &Op, now: u64) {
+    /// Grace times of bytes may have begun by what was asked for, whatever came of it.
+    pub fn asked(&mut self, op: &Op, now: u64) {
+        self.begin_graces(op, false, now);
+    }
+
+    /// Grace times of bytes that may begin, or do, in a record before what is written. `is_done`: all of it is.
+    pub(super) fn begin_graces(&mut self, op: &Op, is_done: bool, now: u64) {
         let now = seconds(now);
         let Some(demand) = self.demand(op).filter(|demand| demand.inodes == 0) else {
             return;
@@ -294,7 +299,8 @@ impl Model {
             }
             let before = self.now().account(owner);
             let begun = before.bytes.begun(grace_of(owner.kind).bytes, now);
-            let has_to = matches!(op, Op::Write { .. } | Op::WriteOpen { .. })
+            let has_to = is_done
+                && matches!(op, Op::Write { .. } | Op::WriteOpen { .. })
                 && self.must_begin(owner, &demand);
             let account = Account {
                 bytes: match has_to {

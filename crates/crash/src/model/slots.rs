@@ -38,6 +38,17 @@ impl Model {
         (open.how == Slot::Write).then_some(open.node)
     }
 
+    /// The same, or why it cannot be written to.
+    pub(super) fn written_in(&self, slot: u8) -> Result<NodeId, Errno> {
+        let open = self.slots.get(&slot).ok_or(libc::EBADF)?;
+        match (open.how, &open.frozen) {
+            (Slot::Write, _) => Ok(open.node),
+            (Slot::Void, _) => Err(libc::ESTALE),
+            (Slot::Read, Some(_)) => Err(libc::EROFS),
+            (Slot::Read, None) => Err(libc::EBADF),
+        }
+    }
+
     /// How something is open in a slot.
     #[must_use]
     pub fn slot(&self, slot: u8) -> Option<Slot> {
@@ -77,7 +88,7 @@ impl Model {
         now: u64,
     ) -> Result<(), Errno> {
         if self.slots.contains_key(&slot) {
-            return Err(libc::EMFILE);
+            return Err(libc::EBADF);
         }
         let node = self.file(path)?;
         if truncate {
@@ -96,7 +107,7 @@ impl Model {
 
     pub(super) fn open_to_read(&mut self, slot: u8, path: &str) -> Result<(), Errno> {
         if self.slots.contains_key(&slot) {
-            return Err(libc::EMFILE);
+            return Err(libc::EBADF);
         }
         let snapshot = snapshot_in(path);
         let found = snapshot

@@ -227,10 +227,10 @@ pub(crate) fn judge(
         return Verdict::Fits;
     }
     // Each time that it is exceeded anew, and where what was exceeded was set later.
-    if used <= limit.soft || grace_end == 0 {
+    if used <= limit.soft && !fault(Fault::GraceKept) || grace_end == 0 {
         return Verdict::BeginsGrace;
     }
-    match now < grace_end {
+    match now < grace_end || fault(Fault::GraceNotEnded) {
         true => Verdict::Fits,
         false => Verdict::Exceeds,
     }

@@ -109,8 +109,9 @@ impl Generator {
         match model.slot(slot) {
             None => self.open_op(model.now(), slot),
             Some(_) if self.chance(25) => Op::Close { slot },
-            Some(Slot::Read | Slot::Void) => Op::ReadOpen { slot },
-            Some(Slot::Write) => Op::WriteOpen {
+            Some(Slot::Read | Slot::Void) if self.chance(85) => Op::ReadOpen { slot },
+            // What cannot be written to is tried, too.
+            Some(_) => Op::WriteOpen {
                 slot,
                 offset: self.offset(self.open_size(model, slot)),
                 length: self.length(),
