@@ -159,3 +159,10 @@ fn a_victim_is_worth_what_is_written_for_it() {
 fn the_chunks_of_a_checkpoint_have_the_zone_reserved_for_them() {
     fullness::volume(30_004_080, 9).unwrap_or_else(|broken| panic!("{broken}"));
 }
+
+/// Once pages were to leave with the next checkpoint, data was taken for what cannot be moved, and zones of metadata were emptied for want of
+/// another way: in each round of cleaning the same, until overwriting was refused.
+#[test]
+fn a_round_of_cleaning_goes_on_to_data_once_pages_leave() {
+    fullness::volume(10_000_026, 38).unwrap_or_else(|broken| panic!("{broken}"));
+}

@@ -424,6 +424,9 @@ impl InUse {
             mode: stat.mode & 0o7777,
             links: stat.nlink as u32,
             uid: stat.uid,
+            gid: stat.gid,
+            // None is given out here.
+            project: 0,
             mtime: self.model_time(stat.mtime),
             xattrs,
             lost: BTreeSet::new(),

@@ -124,10 +124,11 @@ impl Ends {
         let anew = now + i64::from(grace);
         let tolerance = i64::from(grace / TOLERANCE);
         let stays = |end: &i64| *end > now && anew.abs_diff(*end) <= tolerance.unsigned_abs();
-        let mut begun = Ends::default();
-        begun.may = { self.may.iter() }
-            .map(|end| if stays(end) { *end } else { anew })
-            .collect();
+        let may = { self.may.iter() }.map(|end| if stays(end) { *end } else { anew });
+        let mut begun = Ends {
+            may: may.collect(),
+            ..Ends::default()
+        };
         if self.is_unknown {
             begun.may.insert(anew);
             let all = anew - tolerance..=anew + tolerance;
