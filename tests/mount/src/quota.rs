@@ -165,5 +165,22 @@ except OSError as error:
     run("$P quota set $D --user 61001 --hard 4M")?;
     let told = run("python3 store.py")?;
     ensure!(told.trim() == "told nothing", "{told}");
-    Ok(())
+    // Nothing of the volume is wrong for that: who makes all of it durable is not told.
+    run("$P quota set $D --user 61001 --hard 256K; sed '/^try/,$d' store.py > leave.py")?;
+    for work in [
+        "$P sync $D",
+        "$P snapshot create $D s --writable",
+        "$P freeze $D; $P thaw $D",
+    ] {
+        run(&format!(
+            "rm -f mapped; truncate -s 1M mapped; chown 61001:62001 mapped; python3 leave.py; {work}"
+        ))?;
+    }
+    run("rm -f mapped; truncate -s 1M mapped; chown 61001:62001 mapped; python3 leave.py")?;
+    // From outside: who is in it keeps it busy.
+    let variables = [("P", bed.persimmon.as_path()), ("D", &dir)];
+    script(Path::new("/"), &variables, "$P umount $D")?;
+    volume.mount(&[])?;
+    volume.unmount()?;
+    volume.fsck()
 }
