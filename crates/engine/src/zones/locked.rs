@@ -40,6 +40,10 @@ impl<'t> Locked<'t> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
+        // A change was left in its midst: nothing more is written, and locks that are taken on the way out may be refused.
+        if std::thread::panicking() {
+            return;
+        }
         if let Some(table) = &self.table {
             table.publish();
         }
