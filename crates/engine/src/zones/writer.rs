@@ -347,7 +347,7 @@ impl ZoneWriter {
     /// sends them: by zone append, completed on return, or, with `in_flight`, by writes at the
     /// write pointer that are added to it. A zone is never used both ways at once. On an error
     /// nothing of this call is placed, the runs are back in `runs`, and the zone takes no more unless
-    /// it was the host that has no room.
+    /// it was an append for which the host has no room.
     pub(crate) fn place(
         &mut self,
         media: &Media,
@@ -379,8 +379,9 @@ impl ZoneWriter {
         let places = match places {
             Ok(places) => places,
             Err(error) => {
-                // A host that is full wrote nothing, and will when it has room.
-                self.is_ending = !matches!(error, DeviceError::HostFull);
+                // Of an append a host that is full wrote nothing, and will when it has room. What is sent to a place may be there in part, or
+                // in some zones of a set: only the device knows up to where.
+                self.is_ending = !(appends && matches!(error, DeviceError::HostFull));
                 runs.extend(batch.into_iter().rev());
                 return Err(error);
             }

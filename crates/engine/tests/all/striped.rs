@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use crate::common::{NOW, create, noise};
-use persimmon_device::{Striped, Stripes, ZoneId, ZoneState, ZonedDevice};
+use persimmon_device::{DeviceError, Striped, Stripes, ZoneId, ZoneState, ZonedDevice};
 use persimmon_engine::{
-    CloneRange, CloneWhen, Damage, FormatOptions, Layout, Options, Progress, ScrubCursor, Shift,
-    Task, Volume,
+    CloneRange, CloneWhen, Damage, Error, FormatOptions, Layout, Options, Progress, ScrubCursor,
+    Shift, Task, Volume,
 };
 use persimmon_format::{Compression, Ino};
 use persimmon_sim::device::{Sampled, Snapshot};
-use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
 
 const PARITY: Stripes = Stripes {
     columns: 3,
@@ -493,5 +493,37 @@ fn parts_of_a_compressed_frame_are_written_anew_as_what_they_are() {
                 );
             }
         }
+    }
+}
+
+/// A zone of a set may have what another has no room for on the host.
+#[test]
+fn a_host_that_was_full_for_a_set_has_all_that_was_written_later() {
+    for stripes in KINDS {
+        let below = fresh();
+        let mut files = written(&below, stripes);
+        let volume = open(&below, stripes);
+        for _ in 0..12 {
+            let ino = create(&volume).unwrap();
+            volume.write(ino, 0, &content(ino, 30_000), NOW).unwrap();
+            below.inject(Fault {
+                times: None,
+                ..Fault::of_zone(FaultTarget::Write, FaultKind::HostFull)
+            });
+            for _ in 0..3 {
+                let written = volume.step(Task::WriteBack);
+                assert!(
+                    matches!(written, Err(Error::Device(DeviceError::HostFull))),
+                    "{written:?}"
+                );
+            }
+            below.heal();
+            volume.sync().unwrap();
+            files.push((ino, 30_000));
+        }
+        assert!(!volume.is_read_only());
+        compare(&volume, &files);
+        drop(volume);
+        compare(&open(&below, stripes), &files);
     }
 }
