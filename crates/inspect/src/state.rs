@@ -368,7 +368,7 @@ impl<'i, 'd> State<'i, 'd> {
                 };
                 let more = self.replace(&at, (*block, end), Some(extent.clone()))?;
                 // What several subvolumes show, or a read-only one, is charged to none of them.
-                if let Some(owner) = self.versions.sole_owner(*version) {
+                if let Some(owner) = self.versions.sole_viewer(*version) {
                     grown.add(ino.of(owner), more);
                 }
             }

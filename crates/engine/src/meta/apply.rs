@@ -235,8 +235,8 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
 /// The inode that takes more or less with what moves: what is compressed anew where it goes may not be as long as it was. What several
 /// subvolumes show, or a read-only one, is charged to none of them.
 pub(super) fn moved_of(meta: &Meta, version: VersionId, ino: Ino) -> Option<Ino> {
-    let owner = meta.versions.sole_owner(version)?;
-    Some(ino.of(owner))
+    let viewer = meta.versions.sole_viewer(version)?;
+    Some(ino.of(viewer))
 }
 
 /// The content that a splice changes.

@@ -124,6 +124,34 @@ fn what_is_compressed_anew_is_told_to_the_file_also_beside_a_snapshot() {
     }
 }
 
+/// What a deleted snapshot alone held, and is not removed yet, counts for no file: it is compressed anew beside what the file has.
+#[test]
+fn what_is_left_of_a_snapshot_is_told_to_no_file() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::Lz4);
+    let ino = create(&volume).unwrap();
+    let block = |number: u64| [noise(number, 2700), vec![0; BLOCK - 2700]].concat();
+    let content: Vec<u8> = (0..256).flat_map(block).collect();
+    write(&volume, ino, 0, &content);
+    volume.sync().unwrap();
+    for first in (0..256).step_by(32) {
+        let at = (first + 1) * BLOCK;
+        write(&volume, ino, at, &noise(1000 + first as u64, 29 * BLOCK));
+    }
+    volume.sync().unwrap();
+    let snapshot = { volume.snapshots() }.take(SubvolumeId::MAIN, b"s", true, NOW);
+    write(&volume, ino, 0, &noise(2000, 256 * BLOCK));
+    volume.sync().unwrap();
+    volume.snapshots().delete(snapshot.unwrap()).unwrap();
+    let sectors = |volume: &Volume| volume.attr(ino).unwrap().unwrap().sectors;
+    assert_eq!(sectors(&volume), 256 * 8);
+    let volume = move_all(&device, volume);
+    assert_eq!(sectors(&volume), 256 * 8);
+    settle(&volume);
+    assert_eq!(sectors(&volume), 256 * 8);
+    check_counts(&volume);
+}
+
 /// Has everything moved that is there. What is being filled is not: so the volume is opened anew.
 fn move_all(device: &Arc<SimDevice>, volume: Volume) -> Volume {
     volume.close().unwrap();

@@ -187,7 +187,7 @@ impl Versions {
     }
 
     /// The subvolume that owns the items of a version, if no other one shows them and it can be changed.
-    pub(super) fn sole_owner(&self, number: VersionId) -> Option<SubvolumeId> {
+    fn sole_owner(&self, number: VersionId) -> Option<SubvolumeId> {
         if self.is_plain() {
             return (number == VersionId(0)).then_some(SubvolumeId::MAIN);
         }
@@ -207,6 +207,16 @@ impl Versions {
         };
         let owner = soles.iter().find(|(version, _)| absorbs(version));
         owner.map(|(_, owner)| *owner)
+    }
+
+    /// The same, if the subvolume shows all that has this number: not what a version that is still to be settled has absorbed.
+    pub(super) fn sole_viewer(&self, number: VersionId) -> Option<SubvolumeId> {
+        let owner = self.sole_owner(number)?;
+        let version = self.subvolumes.get(&owner).map(|owner| owner.version);
+        let is_absorbed = version.is_some_and(|version| version != number);
+        let stored = version.and_then(|version| self.versions.get(&version));
+        let is_settled = stored.is_none_or(|version| !version.is_unsettled);
+        (!is_absorbed || is_settled).then_some(owner)
     }
 
     fn soles(&self) -> Rc<BTreeMap<VersionId, SubvolumeId>> {

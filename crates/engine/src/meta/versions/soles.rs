@@ -25,6 +25,17 @@ impl Versions {
         soles.find_map(|(version, owner)| absorbs(version).then_some(*owner))
     }
 
+    /// The same, if the subvolume shows all that has this number: until a version is settled, what it absorbed may be hidden by newer items of
+    /// its own, and counts for no file.
+    pub(crate) fn sole_viewer(&self, number: VersionId) -> Option<SubvolumeId> {
+        let owner = self.sole_owner(number)?;
+        let version = self.subvolumes.get(&owner).map(|owner| owner.version);
+        let is_absorbed = version.is_some_and(|version| version != number);
+        let stored = version.and_then(|version| self.versions.get(&version));
+        let is_settled = stored.is_none_or(|version| !version.is_unsettled);
+        (!is_absorbed || is_settled).then_some(owner)
+    }
+
     fn find_soles(&self) -> BTreeMap<VersionId, SubvolumeId> {
         let parents: BTreeSet<VersionId> = { self.versions.values() }
             .filter_map(|version| version.parent)
