@@ -84,7 +84,8 @@ pub fn make_durable(dir: &Path) -> Result<Synced> {
 /// Has the kernel pass on what it still holds back (shared maps, `-o writeback_cache`), which has to come first.
 ///
 /// What somebody wrote beyond a limit of theirs is given up by the kernel, who tells the first one that asks, and whoever wrote it when they
-/// sync or close the file: nothing is wrong with the volume, and all else is passed on.
+/// sync or close the file: nothing is wrong with the volume, and what can be passed on is. The kernel keeps one error for all of a mount: one
+/// of other pages before it is told to who syncs their file alone.
 ///
 /// # Errors
 /// When it cannot.

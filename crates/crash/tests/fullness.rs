@@ -160,9 +160,9 @@ fn the_chunks_of_a_checkpoint_have_the_zone_reserved_for_them() {
     fullness::volume(30_004_080, 9).unwrap_or_else(|broken| panic!("{broken}"));
 }
 
-/// Once pages were to leave with the next checkpoint, data was taken for what cannot be moved, and zones of metadata were emptied for want of
-/// another way: in each round of cleaning the same, until overwriting was refused.
+/// Once pages were to leave with the next checkpoint, data was taken for what cannot be moved at all, and more zones of metadata were emptied
+/// for want of another way: in each round of cleaning the same, until overwriting was refused.
 #[test]
-fn a_round_of_cleaning_goes_on_to_data_once_pages_leave() {
+fn data_that_waits_for_pages_to_leave_is_moved_after_the_checkpoint() {
     fullness::volume(10_000_026, 38).unwrap_or_else(|broken| panic!("{broken}"));
 }

@@ -74,7 +74,7 @@ impl Cleaner {
     }
 
     /// A victim where a caller waits for room. There may be none that pays. If `pages_leave` already with the next checkpoint, that may be why
-    /// data cannot move before it: further pages leave with them where they win more than data does, and not for want of another way.
+    /// data cannot move before it: then that checkpoint comes first, unless further pages win more than data does.
     pub(crate) fn choose_urgently(
         &self,
         device: DeviceKind,

@@ -78,7 +78,7 @@ impl Pending {
 impl FileData {
     /// Journals a batch, in records of at most `ops_max` operations and one more. Each record carries the size that its own
     /// blocks cause: it touches a file in the record of the file's last mapping, and in each record that
-    /// ends half way through the file. Each file notes at once what is in the history: a later record may fail. Duplicates have a record each.
+    /// ends half way through the file. Each file notes at once what is in the history: a later record may fail. Duplicates have a record each, or several.
     pub(super) fn journal(
         &self,
         batch: &[BatchFile],

@@ -1,4 +1,4 @@
-//! Duplicates enter the history: each in a record of its own, if what was compared is still there.
+//! Duplicates enter the history: each in a record of its own, or in several, if what was compared is still there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
