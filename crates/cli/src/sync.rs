@@ -103,7 +103,7 @@ pub fn write_back(dir: &Path) -> Result<()> {
         passed = pass_on();
     }
     match passed {
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::DQUOT) => {
+        passed if is_over_quota(&passed) => {
             tracing::warn!(dir = %dir.display(), "what somebody wrote beyond a quota is given up");
             Ok(())
         }

@@ -10,7 +10,7 @@ use crate::common::content::{
 use crate::common::{NOW, create, fresh, noise};
 use persimmon_engine::{Error, Intent, Progress, Task, Volume};
 use persimmon_format::table::Role;
-use persimmon_format::{Compression, Lifetime, SubvolumeId, ZoneId};
+use persimmon_format::{Compression, Ino, Lifetime, SubvolumeId, ZoneId};
 use persimmon_sim::SimDevice;
 
 const BLOCK: usize = 4096;
@@ -91,6 +91,21 @@ fn what_is_left_of_a_frame_takes_no_more_than_its_blocks() {
     }
 }
 
+/// A file of 256 blocks that compress, of which most of each frame is overwritten with what does not.
+fn parts_of_frames(volume: &Volume) -> Ino {
+    let ino = create(volume).unwrap();
+    let block = |number: u64| [noise(number, 2700), vec![0; BLOCK - 2700]].concat();
+    let content: Vec<u8> = (0..256).flat_map(block).collect();
+    write(volume, ino, 0, &content);
+    volume.sync().unwrap();
+    for first in (0..256).step_by(32) {
+        let at = (first + 1) * BLOCK;
+        write(volume, ino, at, &noise(1000 + first as u64, 29 * BLOCK));
+    }
+    volume.sync().unwrap();
+    ino
+}
+
 /// The first snapshot of a volume, or one that was deleted, left its files with what they took before they were compressed anew, and their
 /// owners charged for it, until they were removed.
 #[test]
@@ -103,16 +118,7 @@ fn what_is_compressed_anew_is_told_to_the_file_also_beside_a_snapshot() {
             volume.snapshots().delete(snapshot.unwrap()).unwrap();
             settle(&volume);
         }
-        let ino = create(&volume).unwrap();
-        let block = |number: u64| [noise(number, 2700), vec![0; BLOCK - 2700]].concat();
-        let content: Vec<u8> = (0..256).flat_map(block).collect();
-        write(&volume, ino, 0, &content);
-        volume.sync().unwrap();
-        for first in (0..256).step_by(32) {
-            let at = (first + 1) * BLOCK;
-            write(&volume, ino, at, &noise(1000 + first as u64, 29 * BLOCK));
-        }
-        volume.sync().unwrap();
+        let ino = parts_of_frames(&volume);
         check_counts(&volume);
         let before = volume.attr(ino).unwrap().unwrap().sectors;
         let volume = move_all(&device, volume);
@@ -129,16 +135,7 @@ fn what_is_compressed_anew_is_told_to_the_file_also_beside_a_snapshot() {
 fn what_is_left_of_a_snapshot_is_told_to_no_file() {
     let device = fresh(large_zones());
     let volume = open(&device, Compression::Lz4);
-    let ino = create(&volume).unwrap();
-    let block = |number: u64| [noise(number, 2700), vec![0; BLOCK - 2700]].concat();
-    let content: Vec<u8> = (0..256).flat_map(block).collect();
-    write(&volume, ino, 0, &content);
-    volume.sync().unwrap();
-    for first in (0..256).step_by(32) {
-        let at = (first + 1) * BLOCK;
-        write(&volume, ino, at, &noise(1000 + first as u64, 29 * BLOCK));
-    }
-    volume.sync().unwrap();
+    let ino = parts_of_frames(&volume);
     let snapshot = { volume.snapshots() }.take(SubvolumeId::MAIN, b"s", true, NOW);
     write(&volume, ino, 0, &noise(2000, 256 * BLOCK));
     volume.sync().unwrap();
