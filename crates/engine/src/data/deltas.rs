@@ -176,10 +176,15 @@ impl FileData {
     /// so.
     fn base_of(&self, ino: Ino, block: u64) -> Result<Option<([u8; BLOCK_SIZE], HeldBase)>> {
         let end = block + 1;
-        let (found, held) = self.store.view::<_, Error>(|view| {
+        let found = self.store.view::<_, Error>(|view| {
             let found = self.found(view, ino, block, end)?;
             Ok((found, self.store.bases.hold(ino, block)))
-        })?;
+        });
+        let (found, held) = match found {
+            // What is lost is no base: the block is written anew.
+            Err(Error::ItemDamaged { .. }) => return Ok(None),
+            found => found?,
+        };
         let is_base = |extent: &Extent| matches!(extent, Extent::Frame { .. } | Extent::Packed(_));
         if !found
             .extents

@@ -5,15 +5,17 @@
 use std::sync::Arc;
 
 use crate::common::content::{
-    check_counts, check_stored, clone, edit, extents, large_zones, open, open_with, read, text,
-    write,
+    check_counts, check_stored, clone, edit, extents, items, large_zones, open, open_with, read,
+    text, write,
 };
 use crate::common::{NOW, create, fresh, noise, unlink};
 use persimmon_device::ZonedDevice;
 use persimmon_engine::{CloneRange, CloneWhen, Deltas, Options, Task, Volume};
+use persimmon_engine::{Error, Intent, Transaction};
 use persimmon_format::delta::{self, is_delta};
 use persimmon_format::extent::Extent;
-use persimmon_format::{Compression, Ino, SubvolumeId};
+use persimmon_format::inode::SHARED;
+use persimmon_format::{Compression, Ino, KeyKind, SubvolumeId};
 use persimmon_sim::SimDevice;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -376,4 +378,29 @@ fn a_file_that_is_freed_leaves_no_deltas() {
         assert_eq!(deltas(), deltas_before);
         check_stored(&volume);
     }
+}
+
+/// A block whose shared content is lost is no base. The file could not be changed any more until it was forgotten.
+#[test]
+fn a_block_whose_content_is_lost_is_written_anew() {
+    let (_, volume, ino, mut content) = volume();
+    let copy = create(&volume).unwrap();
+    let len = content.len();
+    assert_eq!(clone(&volume, (ino, 0), (copy, 0), len), len);
+    let mut in_store = items(&volume, |key, _| {
+        (key.ino == SHARED && key.kind == KeyKind::EXTENT).then_some(key)
+    });
+    assert!(!in_store.is_empty());
+    let lost = |tx: &mut Transaction<'_>| {
+        in_store.drain(..).for_each(|key| tx.delete(key));
+        Ok(())
+    };
+    volume.update::<_, Error>(Intent::Shrink, lost).unwrap();
+    let mut found = vec![0; BLOCK];
+    let read_lost = volume.read(copy, 7 * BLOCK as u64, &mut found);
+    assert!(matches!(read_lost, Err(Error::ItemDamaged { .. })));
+    content[7 * BLOCK] ^= 1;
+    write(&volume, copy, 7 * BLOCK, &content[7 * BLOCK..8 * BLOCK]);
+    volume.sync_file(copy).unwrap();
+    assert!(read(&volume, copy, 7 * BLOCK, BLOCK) == content[7 * BLOCK..8 * BLOCK]);
 }
