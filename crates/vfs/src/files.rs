@@ -418,7 +418,8 @@ impl Vfs {
         let admission = self.admit(to, target.as_deref(), (to_offset, there))?;
         let len = match admission.len < there {
             true => admission.len / block * block,
-            false => len,
+            // What is added to the source meanwhile was not admitted.
+            false => there,
         };
         if len == 0 {
             return Err(Error::QuotaExceeded(None));
