@@ -85,13 +85,15 @@ impl Engine {
     /// Deletes a snapshot, and what is staged of it.
     pub(crate) fn delete_snapshot(&self, id: SubvolumeId) -> Result<()> {
         self.snapshots.check_deletable(id)?;
-        let _closed = self.data.close_subvolume(id)?;
+        let closed = self.data.close_subvolume(id)?;
         self.snapshots.delete(id).inspect_err(|_| {
             // It is still there, and may be written to again.
             if let Err(error) = self.data.find_inherited_truncations(id) {
                 tracing::error!(%error, "truncations of a snapshot are not known");
             }
-        })
+        })?;
+        closed.stay();
+        Ok(())
     }
 
     /// Has the main subvolume be as a snapshot is.

@@ -313,7 +313,7 @@ impl FileData {
         self.truncations.check(ino)
     }
 
-    /// Nothing is staged of a subvolume that comes or goes.
+    /// Nothing is staged of a subvolume that comes, goes or is gone.
     fn check_open(&self, ino: Ino) -> Result<()> {
         let subvolume = ino.subvolume();
         if subvolume != SubvolumeId::MAIN && self.closed.lock().contains(&subvolume) {
@@ -467,4 +467,37 @@ fn unmapped(view: &View<'_>, ino: Ino, ranges: &[(u64, u64)]) -> Result<u64> {
         }
     }
     Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
+
+    use persimmon_format::SubvolumeId;
+    use persimmon_sim::SimConfig;
+
+    use crate::engine::tests::{NOW, create, engine};
+    use crate::error::Error;
+
+    /// It was staged for a subvolume that is gone, and no batch with it could be written: the volume took no more changes.
+    #[test]
+    fn nothing_is_staged_of_a_snapshot_that_was_deleted_since_a_writer_found_it() {
+        let engine = engine(SimConfig::new(64, 256).fast());
+        let ino = create(&engine);
+        let take = || engine.take_snapshot(SubvolumeId::MAIN, b"w", false, NOW);
+        let id = take().unwrap();
+        let file = engine.data.load(ino.of(id)).unwrap();
+        let check = |id| engine.data.check_changeable(ino.of(id), &file.lock());
+        check(id).unwrap();
+        engine.delete_snapshot(id).unwrap();
+        assert!(matches!(check(id), Err(Error::NoSuchSnapshot)));
+        // Another one with that number takes changes.
+        let mut ids = std::iter::repeat_with(|| {
+            let id = take().unwrap();
+            check(id).unwrap();
+            engine.delete_snapshot(id).unwrap();
+            id
+        });
+        ids.next().unwrap();
+    }
 }

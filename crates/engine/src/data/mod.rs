@@ -81,7 +81,7 @@ pub(crate) struct FileData {
     similarity: Compressibility,
     dedup: Option<Deduplication>,
     snapshot_fence: SnapshotFence,
-    /// Subvolumes that are about to go: nothing is staged of them any more.
+    /// Subvolumes that are about to come or to go, and those that are gone: nothing is staged of them.
     closed: Mutex<BTreeSet<SubvolumeId>>,
 }
 

@@ -522,7 +522,11 @@ impl FileData {
     /// Nothing is staged of a subvolume before what is returned is dropped.
     pub(crate) fn hold_subvolume(&self, subvolume: SubvolumeId) -> ClosedSubvolume<'_> {
         self.closed.lock().insert(subvolume);
-        ClosedSubvolume(self, subvolume)
+        ClosedSubvolume {
+            data: self,
+            subvolume,
+            is_gone: false,
+        }
     }
 
     /// The same of one that is about to go. What was staged of it is written, for it may stay after all; where there is no room for that it
@@ -609,11 +613,25 @@ impl FileData {
 }
 
 /// See [`FileData::hold_subvolume`].
-pub(crate) struct ClosedSubvolume<'a>(&'a FileData, SubvolumeId);
+pub(crate) struct ClosedSubvolume<'a> {
+    data: &'a FileData,
+    subvolume: SubvolumeId,
+    is_gone: bool,
+}
+
+impl ClosedSubvolume<'_> {
+    /// The subvolume is gone. It stays closed until another one has its number: a writer may have found it there before, and be about to
+    /// stage something of it.
+    pub(crate) fn stay(mut self) {
+        self.is_gone = true;
+    }
+}
 
 impl Drop for ClosedSubvolume<'_> {
     fn drop(&mut self) {
-        self.0.closed.lock().remove(&self.1);
+        if !self.is_gone {
+            self.data.closed.lock().remove(&self.subvolume);
+        }
     }
 }
 
