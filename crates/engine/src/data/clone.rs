@@ -11,7 +11,7 @@ use super::files::{Change, File};
 use super::growth::Growth;
 use super::{FileData, blocks_in};
 use crate::error::{Error, Result};
-use crate::meta::extents::MappedExtent;
+use crate::meta::extents::{self, MappedExtent};
 use crate::meta::{Intent, Meta, sharing};
 
 /// Extents of the source that one record shares.
@@ -260,7 +260,11 @@ impl FileData {
                 if (inode.flags | source.flags) & FLAG_PREALLOCATED != 0 {
                     return Ok((Step::Copy, u64::MAX));
                 }
-                let extents = tx.extents(range.from, start, from + blocks, extents_max)?;
+                let (extents, next) = tx.find(|meta| {
+                    extents::some_shown(meta, range.from, start, from + blocks, extents_max)
+                })?;
+                // Behind it there may be more extents.
+                let known_to = next.unwrap_or(deltas.end).min(deltas.end);
                 let may_move = |mapped: &MappedExtent| {
                     // A compressed frame moves as a whole: none of it may be what is replaced.
                     let is_apart = range.from.plain() != range.to.plain()
@@ -270,7 +274,7 @@ impl FileData {
                         |meta: &Meta| sharing::may_be_cloned(meta, source, &inode, mapped);
                     tx.find(|meta| Ok(is_apart && may_be_cloned(meta)?))
                 };
-                let (step, taken) = next_step(&extents, start, deltas.end, may_move)?;
+                let (step, taken) = next_step(&extents, start, known_to, may_move)?;
                 let to_block = to + done;
                 match &step {
                     Step::Share => {

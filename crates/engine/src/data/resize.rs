@@ -361,9 +361,11 @@ impl FileData {
     fn stage_anew(&self, ino: Ino, file: &File, from: &mut u64, to: u64) -> Result<bool> {
         let mut are_any = false;
         while *from < to && !are_any {
-            let (scope, extents) = self.store.view::<_, Error>(|view| {
+            let (scope, (extents, next)) = self.store.view::<_, Error>(|view| {
                 let scope = view.find(|meta| Ok(meta.versions.at(ino)?.scope))?;
-                Ok((scope, view.extents(ino, *from, to, EXTENTS_MAX)?))
+                let look =
+                    view.find(|meta| extents::some_shown(meta, ino, *from, to, EXTENTS_MAX))?;
+                Ok((scope, look))
             })?;
             let mut staged_blocks = 0;
             for mapped in &extents {
@@ -386,11 +388,7 @@ impl FileData {
                     are_any = true;
                 }
             }
-            let are_all = extents.len() < EXTENTS_MAX;
-            *from = match extents.last() {
-                Some(last) if !are_all => last.end(),
-                _ => to,
-            };
+            *from = next.unwrap_or(to);
         }
         Ok(are_any)
     }
@@ -419,12 +417,14 @@ impl FileData {
     fn reserve_some(&self, ino: Ino, from: u64, to: u64) -> Result<u64> {
         let (holes, reach) = self.store.view::<_, Error>(|view| {
             let scope = view.find(|meta| Ok(meta.versions.at(ino)?.scope))?;
-            let extents = view.extents(ino, from, to, EXTENTS_MAX)?;
+            let (extents, next) =
+                view.find(|meta| extents::some_shown(meta, ino, from, to, EXTENTS_MAX))?;
+            let reach = next.unwrap_or(to);
             // What is set aside for a snapshot is not for this file.
             let has_room = |mapped: &MappedExtent| {
                 scope.owns(mapped.version) || !matches!(mapped.extent, Extent::Reserved { .. })
             };
-            Ok(holes(&extents, has_room, from, to))
+            Ok((holes(&extents, has_room, from, reach), reach))
         })?;
         let wanted = holes.iter().map(|(a, b)| b - a).sum();
         // Held until the tree counts it: of several at a time none gets what another has.
@@ -672,17 +672,13 @@ impl Default for Freeing {
     }
 }
 
-/// The holes between the first extents of `from..to` that have room, and how far these reach.
+/// The holes in `from..to` between those of the extents there that have room.
 fn holes(
     extents: &[MappedExtent],
     has_room: impl Fn(&MappedExtent) -> bool,
     from: u64,
     to: u64,
-) -> (Vec<(u64, u64)>, u64) {
-    let reach = match extents.last() {
-        Some(last) if extents.len() == EXTENTS_MAX => last.end().min(to),
-        _ => to,
-    };
+) -> Vec<(u64, u64)> {
     let mut holes = Vec::new();
     let mut done = from;
     for mapped in extents.iter().filter(|mapped| has_room(mapped)) {
@@ -691,10 +687,10 @@ fn holes(
         }
         done = done.max(mapped.end());
     }
-    if done < reach {
-        holes.push((done, reach));
+    if done < to {
+        holes.push((done, to));
     }
-    (holes, reach)
+    holes
 }
 
 /// The blocks that a range has whole, in a file of this size: first, and end. The second is the smaller one where the range lies inside of one block.

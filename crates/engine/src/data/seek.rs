@@ -7,6 +7,7 @@ use persimmon_format::extent::Extent;
 use super::FileData;
 use super::{block_of, blocks_in};
 use crate::error::{Error, Result};
+use crate::meta::extents;
 
 /// What to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,11 +85,9 @@ impl FileData {
             let (size, mapped) = self.store.view::<_, Error>(|view| {
                 let inode = view.inode(ino)?.ok_or(Error::NotFound(ino))?;
                 let end = blocks_in(inode.size).max(block);
-                let extents = view.extents(ino, block, end, STRIDE)?;
-                let known_to = match extents.last() {
-                    Some(last) if extents.len() == STRIDE => last.end(),
-                    _ => u64::MAX,
-                };
+                let (extents, next) =
+                    view.find(|meta| extents::some_shown(meta, ino, block, end, STRIDE))?;
+                let known_to = next.unwrap_or(u64::MAX);
                 let holds = |extent: &Extent| !matches!(extent, Extent::Reserved { .. });
                 let data = extents.iter().filter(|mapped| holds(&mapped.extent));
                 let data = data.map(|mapped| (mapped.block, mapped.end())).collect();

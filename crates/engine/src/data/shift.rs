@@ -360,11 +360,8 @@ impl FileData {
         (from, to): Window,
     ) -> Result<Look> {
         let scope = view.find(|meta| Ok(meta.versions.at(ino)?.scope))?;
-        let found = view.extents(ino, from, to, LOOK_MAX)?;
-        let mut reach = match found.last() {
-            Some(last) if found.len() >= LOOK_MAX => last.end().min(to),
-            _ => to,
-        };
+        let (found, more) = view.find(|meta| extents::some_shown(meta, ino, from, to, LOOK_MAX))?;
+        let mut reach = more.unwrap_or(to);
         let (deltas, more) = view.find(|meta| deltas::some_of(meta, ino, from, reach, LOOK_MAX))?;
         reach = more.unwrap_or(reach);
         let mut look = Look {

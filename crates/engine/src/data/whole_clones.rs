@@ -16,7 +16,7 @@ use super::files::{Change, File, WriteBackExcluded};
 use super::single_blocks::SingleBlocks;
 use super::{FileData, blocks_in};
 use crate::error::{Error, Result};
-use crate::meta::{Intent, Transaction, sharing};
+use crate::meta::{Intent, Transaction, extents, sharing};
 
 /// Content inside of the tree that one record copies, bytes: it is in the record as well.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -190,8 +190,9 @@ impl WholeClones<'_> {
         }
         let blocks = blocks_in(source.size);
         let extents_max = self.sources.data.shared_extents_max();
-        let extents = tx.extents(from, 0, blocks, extents_max + 1)?;
-        if extents.len() > extents_max {
+        let (extents, next) =
+            tx.find(|meta| extents::some_shown(meta, from, 0, blocks, extents_max + 1))?;
+        if extents.len() > extents_max || next.is_some() {
             return Ok(None);
         }
         let mut content = Content {

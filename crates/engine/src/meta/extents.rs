@@ -215,8 +215,15 @@ pub(crate) type Look = (Vec<MappedExtent>, Option<u64>);
 /// Places that one look passes over, if nothing of what is looked for is there.
 const PLACES_MAX: usize = 1024;
 
-/// Some extents that a subvolume shows of the file blocks `from..to`, from the first on.
+/// Some extents that a subvolume shows of the file blocks `from..to`, from the first on. Where others only hide what a snapshot has it passes
+/// over a bounded number of them.
 pub(crate) fn some_shown(meta: &Meta, ino: Ino, from: u64, to: u64, limit: usize) -> Result<Look> {
+    if meta.versions.is_plain() {
+        let extents = overlapping(meta, ino, from, to, limit)?;
+        let last = extents.last().filter(|_| extents.len() >= limit);
+        let next = last.map(MappedExtent::end).filter(|next| *next < to);
+        return Ok((extents, next));
+    }
     let is_shown = |extent: &Extent| !matches!(extent, Extent::Hole { .. });
     some_that(meta, ino, from, to, limit, Scope::shows, is_shown)
 }

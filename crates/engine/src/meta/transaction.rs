@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::ops::{Bound, ControlFlow, Deref, Range};
 
+use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind, PageId, SubvolumeId, VersionId, VolumeKey};
@@ -18,6 +19,9 @@ const STORED_AT_ONCE: usize = 4096;
 
 /// A place among the items of an inode.
 pub(crate) type Place = (KeyKind, u64);
+
+/// Extents of a file, each with its first block, and where the next look begins.
+pub type ExtentLook = (Vec<(u64, Extent)>, Option<u64>);
 
 /// What a transaction does to the space in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +96,9 @@ impl<'a> View<'a> {
         visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let (from, to) = (Bound::Included(keys.start), Bound::Excluded(keys.end));
-        self.scan_from((from, to), visit)
+        let keys = (from, to);
+        self.scan_at_most(keys, usize::MAX, &Cell::default(), visit)
+            .map(drop)
     }
 
     /// The same, over a bounded number of stored items: behind names that were removed while a snapshot has them there may be very many that show
@@ -102,22 +108,26 @@ impl<'a> View<'a> {
         keys: Range<Key>,
         visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
     ) -> Result<Option<Key>> {
-        let (from, to) = (Bound::Included(keys.start), Bound::Excluded(keys.end));
-        self.scan_at_most((from, to), STORED_AT_ONCE, visit)
+        let keys = (Bound::Included(keys.start), Bound::Excluded(keys.end));
+        self.scan_at_most(keys, STORED_AT_ONCE, &Cell::default(), visit)
     }
 
-    pub(crate) fn scan_from(
+    /// The same of a range with any bounds. `reached` is set to where to go on, also if it ends at a page that is missing; unless all that was
+    /// looked at was shown, and was visited.
+    pub(crate) fn scan_some_from(
         &self,
         keys: (Bound<Key>, Bound<Key>),
+        reached: &Cell<Option<Key>>,
         visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
-        self.scan_at_most(keys, usize::MAX, visit).map(drop)
+    ) -> Result<Option<Key>> {
+        self.scan_at_most(keys, STORED_AT_ONCE, reached, visit)
     }
 
     fn scan_at_most(
         &self,
         (from, to): (Bound<Key>, Bound<Key>),
         stored_max: usize,
+        reached: &Cell<Option<Key>>,
         mut visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
     ) -> Result<Option<Key>> {
         if self.meta.versions.is_plain() {
@@ -125,7 +135,8 @@ impl<'a> View<'a> {
         }
         let (Bound::Included(first) | Bound::Excluded(first)) = from else {
             let first = Key::new(Key::GLOBAL, KeyKind(0), 0);
-            return self.scan_at_most((Bound::Included(first), to), stored_max, visit);
+            let from = Bound::Included(first);
+            return self.scan_at_most((from, to), stored_max, reached, visit);
         };
         let subvolume = first.ino.subvolume();
         let scope = self.find(|meta| meta.versions.scope(subvolume))?;
@@ -171,8 +182,9 @@ impl<'a> View<'a> {
             // All items of a place are looked at together.
             stored += 1;
             let here = key.at(VersionId(0));
-            if place.replace(here) != Some(here) && stored > stored_max {
-                let ino = key.ino.of(subvolume);
+            let is_next = place.replace(here) != Some(here);
+            let ino = key.ino.of(subvolume);
+            if is_next && stored > stored_max {
                 next = Some(Key { ino, ..here });
                 return Ok(ControlFlow::Break(()));
             }
@@ -180,6 +192,9 @@ impl<'a> View<'a> {
             if !same && show(shown.take())?.is_break() {
                 ended = true;
                 return Ok(ControlFlow::Break(()));
+            }
+            if is_next {
+                reached.set(Some(Key { ino, ..here }));
             }
             let is_shown = match key.is_unversioned() {
                 true => subvolume == SubvolumeId::MAIN,
@@ -252,6 +267,20 @@ impl<'a> View<'a> {
         limit: usize,
     ) -> Result<Vec<MappedExtent>> {
         self.find(|meta| extents::overlapping(meta, ino, from, to, limit))
+    }
+
+    /// Some extents of the file blocks `from..to`, in order, and where the next look begins if there may be more. The deltas of a file are
+    /// extents behind its last block.
+    pub fn some_extents(
+        &self,
+        ino: Ino,
+        (from, to): (u64, u64),
+        limit: usize,
+    ) -> Result<ExtentLook> {
+        let (shown, next) = self.find(|meta| extents::some_shown(meta, ino, from, to, limit))?;
+        let extents = shown.into_iter();
+        let extents = extents.map(|mapped| (mapped.block, mapped.extent));
+        Ok((extents.collect(), next))
     }
 
     /// Runs `f` on the metadata and notes the page it misses.

@@ -2,6 +2,7 @@
 //! fetched without the lock, and the walk goes on behind the last item it has seen: each page is looked at about once, and
 //! none has to stay in memory, however many there are.
 
+use std::cell::Cell;
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
 use persimmon_format::Key;
@@ -89,7 +90,7 @@ impl Store {
         let end = keys.end_bound().cloned();
         let (mut picked, mut from, mut seen, mut last) = (Vec::new(), from, 0, None);
         loop {
-            let before = seen;
+            let (before, reached) = (last, Cell::new(None));
             let (result, missing) = {
                 let meta = self.meta();
                 let view = View::new(&meta, &self.key);
@@ -108,21 +109,28 @@ impl Store {
                     })
                 };
                 let result = match walked {
-                    Walked::Shown => view.scan_from((from, end), visit),
-                    Walked::Stored => view.scan_stored((from, end), visit),
+                    Walked::Shown => view.scan_some_from((from, end), &reached, visit),
+                    Walked::Stored => view.scan_stored((from, end), visit).map(|()| None),
                 };
                 (result, view.missing())
             };
             match (result, missing) {
                 (Err(_), Some(page)) => {
-                    if seen > before {
+                    let visited = last.filter(|_| last != before).map(Bound::Excluded);
+                    // What is not shown is passed over once, too.
+                    let next = reached.get().map(Bound::Included).or(visited);
+                    if let Some(next) = next.filter(|next| *next != from) {
                         page_faults.forget();
+                        from = next;
                     }
                     page_faults.fetch(page)?;
-                    from = last.map_or(from, Bound::Excluded);
                 }
                 (Err(error), None) => return Err(error),
-                (Ok(()), _) => return Ok((picked, last.filter(|_| seen == ITEMS))),
+                (Ok(Some(next)), _) if seen < ITEMS => {
+                    page_faults.forget();
+                    from = Bound::Included(next);
+                }
+                (Ok(_), _) => return Ok((picked, last.filter(|_| seen == ITEMS))),
             }
         }
     }

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
 
-use crate::common::content::{check_stored, large_zones, open};
-use crate::common::{NOW, create, fresh, unlink};
-use persimmon_engine::{Error, Intent, Progress, Quotas, Task, Volume};
+use std::ops::ControlFlow;
+
+use crate::common::content::{check_stored, clone, large_zones, open, open_as, read, write};
+use crate::common::{NOW, create, fresh, noise, unlink};
+use persimmon_engine::{Error, Intent, Options, Progress, Quotas, Seek, Task, Volume};
 use persimmon_format::inode::Inode;
 use persimmon_format::quota::{Counting, Owner, OwnerKind};
 use persimmon_format::{Compression, Ino, Key, KeyKind, SubvolumeId};
@@ -119,4 +121,90 @@ fn inodes_behind_those_that_only_a_snapshot_has_are_counted() {
     };
     assert_eq!(quotas.get(owner).unwrap().usage.inodes, 2);
     assert!(last.0 > first.0 + MANY);
+}
+
+/// Of all that was made since, a walk through a snapshot looks at each page a few times: it began again with each page that was not in memory,
+/// and kept all of them there until it came to its end.
+#[test]
+fn a_walk_passes_over_what_is_hidden_once() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::None);
+    let first = create(&volume).unwrap();
+    let snapshot = volume
+        .snapshots()
+        .take(SubvolumeId::MAIN, b"one", true, NOW)
+        .unwrap();
+    let inode = Inode {
+        mode: 0o100_644,
+        nlink: 1,
+        ..Inode::default()
+    };
+    for _ in 0..5 {
+        in_pieces(&volume, |tx, _| {
+            let ino = tx.new_ino();
+            tx.put_inode(ino, &inode);
+        });
+    }
+    volume.step(Task::Checkpoint).unwrap();
+    drop(volume);
+    let options = Options {
+        cache_bytes_max: 32 * 16_384,
+        ..Options::default()
+    };
+    let volume = open_as(&device, options);
+    let before = volume.statistics();
+    let mut found = Vec::new();
+    let keys = Key::inode(first.of(snapshot))..;
+    let pick = |key: Key, _: &[u8]| (key.kind == KeyKind::INODE).then_some(key.ino);
+    let walked = volume.walk_while(keys, pick, |ino| {
+        found.push(ino);
+        ControlFlow::Continue(())
+    });
+    walked.unwrap();
+    assert_eq!(found, [first.of(snapshot)]);
+    let did = volume.statistics().since(&before);
+    assert!(did.pages_fetched > 100, "{did:?}");
+    let looks = did.pages_looked_at / did.pages_fetched;
+    assert!(looks < 10, "{looks} looks a page: {did:?}");
+}
+
+/// A file that was emptied while a snapshot has its blocks, very many of them, and has got a few anew.
+#[test]
+fn a_file_is_sought_through_and_cloned_over_what_only_a_snapshot_has() {
+    const BLOCK: usize = 4096;
+    let volume = open(&fresh(large_zones()), Compression::None);
+    let (ino, copy) = (create(&volume).unwrap(), create(&volume).unwrap());
+    // None goes on in the next one.
+    for n in 0..3000 {
+        write(&volume, ino, 2 * n * BLOCK, &noise(1, BLOCK));
+    }
+    volume.sync().unwrap();
+    volume
+        .snapshots()
+        .take(SubvolumeId::MAIN, b"one", true, NOW)
+        .unwrap();
+    volume.truncate(ino, 0, NOW).unwrap();
+    let new = noise(2, BLOCK);
+    for at in [2500, 5000] {
+        write(&volume, ino, at * BLOCK, &new);
+    }
+    volume.truncate(ino, 8000 * BLOCK as u64, NOW).unwrap();
+    volume.sync().unwrap();
+    let seek = |from: usize, what| {
+        let found = volume.seek(ino, (from * BLOCK) as u64, what).unwrap();
+        found.map(|byte| byte as usize / BLOCK)
+    };
+    assert_eq!(seek(0, Seek::Data), Some(2500));
+    assert_eq!(seek(2501, Seek::Data), Some(5000));
+    assert_eq!(seek(5001, Seek::Data), None);
+    assert_eq!(seek(0, Seek::Hole), Some(0));
+    assert_eq!(seek(2500, Seek::Hole), Some(2501));
+    let len = 8000 * BLOCK;
+    write(&volume, copy, 0, &noise(3, 6000 * BLOCK));
+    assert_eq!(clone(&volume, (ino, 0), (copy, 0), len), len);
+    let content = read(&volume, ino, 0, len);
+    assert!(read(&volume, copy, 0, len) == content);
+    assert!(content[5000 * BLOCK..5001 * BLOCK] == new);
+    assert!(content.iter().filter(|byte| **byte != 0).count() < 2 * BLOCK);
+    check_stored(&volume);
 }
