@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use persimmon::{CommitInterval, Vfs};
+use persimmon::vfs::{Error, Result as VfsResult};
+use persimmon::{CommitInterval, Ino, Vfs};
 use persimmon_fuse::Live;
 use persimmon_fuse::live::{Answered, Asked};
 use tracing::error;
 
 use crate::control::{self, Command, send::Senders};
 use crate::report::Source;
+use crate::storage;
 use crate::sync::Synced;
 use crate::upgrade::Successor;
 
@@ -44,16 +46,27 @@ impl Answers {
 }
 
 impl Live for Answers {
-    fn answer(&self, question: &str) -> Option<Vec<u8>> {
-        let answer = match question {
-            "info" => serde_json::to_vec(&self.source.info()),
-            "stats" => serde_json::to_vec(&self.source.stats()),
-            _ => {
-                let from: usize = question.strip_prefix("zones.")?.parse().ok()?;
-                serde_json::to_vec(&self.source.zones_from(from, ZONES_PER_ANSWER))
+    fn answer(&self, of: Ino, question: &str) -> VfsResult<Vec<u8>> {
+        let (kind, from) = match question.split_once('.') {
+            None => (question, None),
+            Some((kind, from)) => {
+                let from: Option<u64> = from.parse().ok();
+                (kind, Some(from.ok_or(Error::NoAttribute)?))
             }
         };
-        answer.ok()
+        let answer = match (kind, from) {
+            ("info", None) => serde_json::to_vec(&self.source.info()),
+            ("stats", None) => serde_json::to_vec(&self.source.stats()),
+            ("zones", Some(from)) => {
+                let from = usize::try_from(from).unwrap_or(usize::MAX);
+                serde_json::to_vec(&self.source.zones_from(from, ZONES_PER_ANSWER))
+            }
+            (storage::QUESTION, Some(from)) => {
+                serde_json::to_vec(&storage::look(&self.vfs, of, from)?)
+            }
+            _ => return Err(Error::NoAttribute),
+        };
+        answer.map_err(|_| Error::NoAttribute)
     }
 
     fn sync(&self) -> Vec<u8> {

@@ -19,7 +19,7 @@ use crate::probe;
 use crate::report::Info;
 
 /// The longest attribute that the kernel passes.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+pub const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// How long a daemon may take to answer before it counts as hung.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);

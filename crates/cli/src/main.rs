@@ -37,6 +37,7 @@ mod simulate;
 mod snapshot;
 mod spec;
 mod stats;
+mod storage;
 mod supervisor;
 mod sync;
 mod trace;

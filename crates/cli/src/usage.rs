@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -11,20 +11,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use persimmon::internal::device::{BLOCK_SIZE, ZonedDevice};
+use persimmon::internal::device::ZonedDevice;
 use persimmon::internal::format::shown;
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::{ContentUsage, FileUsage, Inspector, UsageByStorage};
-use rustix::fs::{Mode, OFlags, SeekFrom};
-use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::exit;
 use crate::live::{self, Target};
 use crate::output;
 use crate::report::Info;
-
-const BLOCK: u64 = BLOCK_SIZE as u64;
+use crate::storage;
 
 /// Show how much files have, and what it takes on the volume: less where it is compressed
 #[derive(Args)]
@@ -43,15 +40,15 @@ struct Answer<'a> {
     files: u64,
     /// Bytes of the file blocks that are there: holes do not count, and the last block counts whole.
     content_bytes: u64,
-    /// Bytes that they take on the volume: what `st_blocks` says.
+    /// Bytes that they take on the volume: what `st_blocks` says, but what files share counts once.
     stored_bytes: u64,
     /// That divided by `content_bytes`; null where there is no content.
     ratio: Option<f64>,
     /// `content_bytes` and `stored_bytes` by how content is stored: `whole` (in blocks as they are), `lz4` and `zstd` (compressed so),
     /// `inline` (in the metadata tree), `reserved` (preallocated and not written yet, which is no content), `deltas` (differences of
     /// blocks, whose content is told with what they are of), `shared` (the content in each place that has it, and what of it is stored
-    /// once); null for a live mount.
-    by_storage: Option<&'a UsageByStorage>,
+    /// once), `waiting` (not written yet: it takes no more than this then).
+    by_storage: &'a UsageByStorage,
     /// Files and directories that this user may not look at, which are not counted.
     unreadable: u64,
 }
@@ -74,11 +71,11 @@ impl UsageCommand {
                 content_bytes: usage.all.content_bytes,
                 stored_bytes: usage.all.stored_bytes,
                 ratio: ratio(&usage.all),
-                by_storage: unreadable.is_none().then_some(&usage.by_storage),
+                by_storage: &usage.by_storage,
                 unreadable: unreadable.unwrap_or(0),
             })?;
         } else {
-            output::print(text(&usage, unreadable.is_none()))?;
+            output::print(text(&usage))?;
         }
         Ok(match unreadable {
             None | Some(0) => 0,
@@ -112,7 +109,7 @@ fn ratio(of: &ContentUsage) -> Option<f64> {
     (of.content_bytes > 0).then(|| of.stored_bytes as f64 / of.content_bytes as f64)
 }
 
-fn text(usage: &FileUsage, by_storage: bool) -> String {
+fn text(usage: &FileUsage) -> String {
     let row = |name: &str, of: &ContentUsage| {
         vec![
             name.to_owned(),
@@ -126,20 +123,19 @@ fn text(usage: &FileUsage, by_storage: bool) -> String {
         files => format!("{files} files"),
     };
     let mut rows = vec![row(&files, &usage.all)];
-    if by_storage {
-        let by = &usage.by_storage;
-        let kinds = [
-            ("whole blocks", &by.whole),
-            ("lz4", &by.lz4),
-            ("zstd", &by.zstd),
-            ("inline in the tree", &by.inline),
-            ("preallocated", &by.reserved),
-            ("deltas", &by.deltas),
-            ("shared", &by.shared),
-        ];
-        let there = kinds.iter().filter(|(_, of)| of.stored_bytes > 0);
-        rows.extend(there.map(|(name, of)| row(name, of)));
-    }
+    let by = &usage.by_storage;
+    let kinds = [
+        ("whole blocks", &by.whole),
+        ("lz4", &by.lz4),
+        ("zstd", &by.zstd),
+        ("inline in the tree", &by.inline),
+        ("preallocated", &by.reserved),
+        ("deltas", &by.deltas),
+        ("shared", &by.shared),
+        ("waits to be written", &by.waiting),
+    ];
+    let there = kinds.iter().filter(|(_, of)| of.stored_bytes > 0);
+    rows.extend(there.map(|(name, of)| row(name, of)));
     output::table(
         &["", "content", "stored", "ratio"],
         &[false, true, true, true],
@@ -156,6 +152,8 @@ struct Walk {
     unreadable: u64,
     /// Files with several names that have been counted.
     counted: HashSet<u64>,
+    /// What several of them may share: extents of the store of shared blocks that have been counted.
+    shared: HashSet<u64>,
 }
 
 impl Walk {
@@ -196,15 +194,20 @@ impl Walk {
         if metadata.nlink() > 1 && !self.counted.insert(metadata.ino()) {
             return Ok(());
         }
-        let content = if metadata.len() > 0 {
-            content_bytes(path, metadata.len())?
-        } else {
-            0
-        };
-        let all = &mut self.usage.all;
-        all.content_bytes = all.content_bytes.saturating_add(content);
-        let stored = metadata.blocks().saturating_mul(512);
-        all.stored_bytes = all.stored_bytes.saturating_add(stored);
+        let (mut usage, mut shared) = (FileUsage::default(), Vec::new());
+        let mut next = (metadata.blocks() > 0).then_some(0);
+        while let Some(from) = next {
+            let look = storage::ask(path, from)?;
+            usage.take_in(&look.usage);
+            shared.extend(look.shared);
+            next = look.next;
+        }
+        for (place, sectors) in shared {
+            if self.shared.insert(place) {
+                usage.add_shared(sectors);
+            }
+        }
+        self.usage.take_in(&usage);
         self.usage.files += 1;
         Ok(())
     }
@@ -224,32 +227,4 @@ impl Walk {
 fn tell(path: &Path, error: &dyn Display) {
     let name: &OsStr = path.as_os_str();
     output::tell(format_args!("{}: {error}", shown(name.as_bytes())));
-}
-
-/// Bytes of the blocks that a file has, without its holes.
-fn content_bytes(path: &Path, len: u64) -> io::Result<u64> {
-    let file = open(path)?;
-    let (mut content, mut at) = (0, 0);
-    while at < len {
-        let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => break,
-            Err(error) => return Err(error.into()),
-        };
-        let end = rustix::fs::seek(&file, SeekFrom::Hole(start))?;
-        let from = start / BLOCK * BLOCK;
-        content += end.next_multiple_of(BLOCK).saturating_sub(from);
-        at = end.max(start.saturating_add(1));
-    }
-    Ok(content)
-}
-
-/// Looking is no reading: no access time, where that may be left out.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let opened = match rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty()) {
-        Err(Errno::PERM) => rustix::fs::open(path, flags, Mode::empty()),
-        opened => opened,
-    };
-    Ok(File::from(opened?))
 }

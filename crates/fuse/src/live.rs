@@ -3,7 +3,7 @@
 //! may ask, so each answer takes a bounded look at the volume, and all are given by a thread for questions: those that serve
 //! the kernel do not wait for them. Having everything written is for those who may give commands.
 
-use persimmon_vfs::Ino;
+use persimmon_vfs::{Ino, Result as VfsResult};
 
 /// Attributes that begin so are answered by the daemon and stored nowhere.
 pub const PREFIX: &str = "system.persimmon.";
@@ -11,12 +11,14 @@ pub const PREFIX: &str = "system.persimmon.";
 /// Asks to make everything durable: for root and the user who runs the daemon alone.
 pub const SYNC: &str = "sync";
 
-/// Answers questions about the volume as a whole.
+/// Answers questions about the volume as a whole, and about the file that is asked.
 pub trait Live: Send + Sync + 'static {
-    /// The answer to `question` (what follows [`PREFIX`]; not [`SYNC`]), or `None` where there is no such
-    /// question. Takes a bounded time, however large the volume is, and waits for no device. Answers longer than 64 KiB do
-    /// not pass the kernel.
-    fn answer(&self, question: &str) -> Option<Vec<u8>>;
+    /// The answer to `question` (what follows [`PREFIX`]; not [`SYNC`]), asked of the file `of`. Takes a bounded time, however large the
+    /// volume or the file is. Answers longer than 64 KiB do not pass the kernel.
+    ///
+    /// # Errors
+    /// [`NoAttribute`](persimmon_vfs::Error::NoAttribute) where there is no such question, or why the file cannot be looked at.
+    fn answer(&self, of: Ino, question: &str) -> VfsResult<Vec<u8>>;
 
     /// Makes everything durable, and answers whether it could.
     fn sync(&self) -> Vec<u8>;

@@ -8,13 +8,13 @@ use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, SHARED};
 use persimmon_format::packed::FrameTally;
 use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{InspectError, Result};
 use crate::volume::Inspector;
 
 /// Some content.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentUsage {
     /// Bytes of the file blocks that are there: holes do not count, and the last block counts whole.
     pub content_bytes: u64,
@@ -24,16 +24,20 @@ pub struct ContentUsage {
 
 impl ContentUsage {
     fn add(&mut self, blocks: u64, sectors: u64) {
-        let content = blocks.saturating_mul(BLOCK_SIZE as u64);
-        self.content_bytes = self.content_bytes.saturating_add(content);
-        self.stored_bytes = self
-            .stored_bytes
-            .saturating_add(sectors.saturating_mul(512));
+        self.take_in(&ContentUsage {
+            content_bytes: blocks.saturating_mul(BLOCK_SIZE as u64),
+            stored_bytes: sectors.saturating_mul(512),
+        });
+    }
+
+    fn take_in(&mut self, other: &ContentUsage) {
+        self.content_bytes = self.content_bytes.saturating_add(other.content_bytes);
+        self.stored_bytes = self.stored_bytes.saturating_add(other.stored_bytes);
     }
 }
 
 /// Content by how it is stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageByStorage {
     /// In blocks as they are.
     pub whole: ContentUsage,
@@ -49,10 +53,12 @@ pub struct UsageByStorage {
     pub deltas: ContentUsage,
     /// Shared: its content in every place of a file that has it, and what is stored of that, once.
     pub shared: ContentUsage,
+    /// Waits in memory to be written, and takes no more than this then. Nothing does where a volume is not mounted.
+    pub waiting: ContentUsage,
 }
 
-/// What the files of a volume have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What files have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileUsage {
     /// Regular files.
     pub files: u64,
@@ -63,8 +69,14 @@ pub struct FileUsage {
 }
 
 impl FileUsage {
-    fn extent(&mut self, extent: &Extent, sectors: u64) {
+    /// Counts an extent that a file has at a block and that takes so many sectors. What a shared one takes is told to
+    /// [`FileUsage::add_shared`] instead.
+    pub fn add_extent(&mut self, block: u64, extent: &Extent, sectors: u64) {
         let by = &mut self.by_storage;
+        if is_delta(block) {
+            by.deltas.add(0, sectors);
+            return self.all.add(0, sectors);
+        }
         let (kind, blocks) = match extent {
             Extent::Frame { .. } => (&mut by.whole, extent.blocks()),
             Extent::Packed(packed) => match packed.frame.codec {
@@ -82,6 +94,38 @@ impl FileUsage {
         };
         kind.add(blocks, sectors);
         self.all.add(blocks, sectors);
+    }
+
+    /// Counts what an extent of the store of shared blocks takes.
+    pub fn add_shared(&mut self, sectors: u64) {
+        self.by_storage.shared.add(0, sectors);
+        self.all.add(0, sectors);
+    }
+
+    /// Counts blocks that wait to be written where nothing is stored.
+    pub fn add_waiting(&mut self, blocks: u64) {
+        let sectors = blocks.saturating_mul(BLOCK_SIZE as u64 / 512);
+        self.by_storage.waiting.add(blocks, sectors);
+        self.all.add(blocks, sectors);
+    }
+
+    /// Counts what other files have, too.
+    pub fn take_in(&mut self, other: &FileUsage) {
+        self.files = self.files.saturating_add(other.files);
+        self.all.take_in(&other.all);
+        let (by, others) = (&mut self.by_storage, &other.by_storage);
+        for (kind, of_others) in [
+            (&mut by.whole, &others.whole),
+            (&mut by.lz4, &others.lz4),
+            (&mut by.zstd, &others.zstd),
+            (&mut by.inline, &others.inline),
+            (&mut by.reserved, &others.reserved),
+            (&mut by.deltas, &others.deltas),
+            (&mut by.shared, &others.shared),
+            (&mut by.waiting, &others.waiting),
+        ] {
+            kind.take_in(of_others);
+        }
     }
 }
 
@@ -111,19 +155,13 @@ impl Inspector<'_> {
                     }
                 }),
                 KeyKind::EXTENT if key.ino == SHARED => Extent::decode(value).map(|extent| {
-                    let sectors = tally.extent(key.ino, key.item, &extent).sectors;
-                    usage.by_storage.shared.add(0, sectors);
-                    usage.all.add(0, sectors);
+                    let stored = tally.extent(key.ino, key.item, &extent);
+                    usage.add_shared(stored.sectors);
                 }),
                 KeyKind::EXTENT if counted == Some(key.ino) => {
                     Extent::decode(value).map(|extent| {
-                        let sectors = tally.extent(key.ino, key.item, &extent).sectors;
-                        if is_delta(key.item) {
-                            usage.by_storage.deltas.add(0, sectors);
-                            usage.all.add(0, sectors);
-                        } else {
-                            usage.extent(&extent, sectors);
-                        }
+                        let stored = tally.extent(key.ino, key.item, &extent);
+                        usage.add_extent(key.item, &extent, stored.sectors);
                     })
                 }
                 _ => Ok(()),

@@ -30,6 +30,7 @@ mod quota;
 mod rename;
 mod resumed;
 mod snapshots;
+mod storage;
 mod trim;
 mod types;
 mod volume;
@@ -49,6 +50,7 @@ pub use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind, Quot
 pub use persimmon_format::{Compression, Ino, Lifetime};
 pub use privileges::{Author, Processes, UnknownProcesses};
 pub use snapshots::{SNAPSHOTS, SNAPSHOTS_NAME, is_snapshots, snapshots_of};
+pub use storage::StorageLook;
 pub use trim::TrimRange;
 pub use types::{
     Allocate, Attr, Caller, Entry, FILE_SIZE_MAX, FileKind, GENERATION, Handle, InodeFlags,

@@ -35,6 +35,12 @@ pub const SCENARIOS: &[Scenario] = &[
         only_persimmon: true,
     },
     Scenario {
+        name: "clones::usage_tells_shared_from_own",
+        run: usage_tells_shared_from_own,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+    Scenario {
         name: "clones::dedup_shares_what_is_equal_beside_writers",
         run: dedup_shares_what_is_equal_beside_writers,
         limit_seconds: 120,
@@ -126,6 +132,62 @@ fn qemu_img_shares_what_it_converts(bed: &TestBed) -> Result<()> {
     script(&dir, &[], "cmp disk copy")?;
     volume.unmount()?;
     volume.fsck()?;
+    volume.destroy()
+}
+
+/// What files share counts once, in the directory that has them, mounted or not.
+fn usage_tells_shared_from_own(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("shared-usage", 256 << 20, &[])?;
+    volume.mount(&[])?;
+    let path = |name: &str| volume.dir.join(name);
+    std::fs::create_dir(path("dir"))?;
+    std::fs::write(path("dir/noise"), noise(1, 3 * MIB as usize))?;
+    std::fs::write(path("text"), "text that compresses ".repeat(60_000))?;
+    std::fs::write(path("own"), noise(2, MIB as usize))?;
+    output(volume.tool("sync").arg(&volume.dir))?;
+    let copy = "cp --reflink=auto dir/noise dir/copy; cp --reflink=auto dir/noise copy; \
+                cp --sparse=never text dir/text";
+    script(&volume.dir, &[], copy)?;
+    // Two of the copies have a block of their own. It waits to be written where it was shared, so nothing is added.
+    for name in ["copy", "dir/copy"] {
+        let file = OpenOptions::new().write(true).open(path(name))?;
+        file.write_all_at(&noise(3, 4096), MIB)?;
+    }
+    output(volume.tool("sync").arg(&volume.dir))?;
+    let usage = |of: &Path| -> Result<serde_json::Value> {
+        let said = output(volume.tool("usage").arg("--json").arg(of))?;
+        Ok(serde_json::from_str(&said)?)
+    };
+    let of = |usage: &serde_json::Value, kind: &str| {
+        let by = &usage["by_storage"][kind];
+        let bytes = |field: &str| by[field].as_u64().unwrap_or(u64::MAX);
+        (bytes("content_bytes"), bytes("stored_bytes"))
+    };
+    let file = usage(&path("dir/noise"))?;
+    ensure!(of(&file, "shared") == (3 * MIB, 3 * MIB), "{file}");
+    let file = usage(&path("copy"))?;
+    ensure!(of(&file, "whole") == (4096, 4096), "{file}");
+    let (content, stored) = of(&file, "shared");
+    ensure!(content == 3 * MIB - 4096, "{file}");
+    ensure!((content..=3 * MIB).contains(&stored), "{file}");
+    let text = of(&usage(&path("text"))?, "shared");
+    ensure!(text.1 < text.0 / 4, "{text:?}");
+    let dir = usage(&path("dir"))?;
+    let due = (6 * MIB - 4096 + text.0, 3 * MIB + text.1);
+    ensure!(dir["files"] == 3, "{dir}");
+    ensure!(of(&dir, "shared") == due, "{dir}, of which {due:?}");
+    ensure!(of(&dir, "waiting") == (0, 0), "{dir}");
+    std::fs::write(path("new"), noise(4, 10_000))?;
+    let new = usage(&path("new"))?;
+    let (content, stored) = of(&new, "waiting");
+    ensure!(content == 12_288 && stored >= 10_000, "{new}");
+    std::fs::remove_file(path("new"))?;
+    output(volume.tool("sync").arg(&volume.dir))?;
+    let mounted = usage(&volume.dir)?;
+    volume.unmount()?;
+    let of_volume = output(volume.tool("usage").arg("--json").arg(&volume.image))?;
+    let of_volume: serde_json::Value = serde_json::from_str(&of_volume)?;
+    ensure!(mounted == of_volume, "{mounted} mounted, then {of_volume}");
     volume.destroy()
 }
 

@@ -6,14 +6,14 @@ use std::{io, mem};
 
 use persimmon_sync::{Mutex, MutexGuard};
 
-use persimmon_vfs::Error;
+use persimmon_vfs::Ino;
 
 use super::Adapter;
 use super::pages::HeldBack;
 use crate::answer::Door;
 use crate::control;
 use crate::live::{self, Live};
-use crate::protocol::{self, Call, Errno};
+use crate::protocol::{self, Call, Errno, Header};
 use crate::transport::{Later, Outcome, Transport};
 use crate::workers::Workers;
 
@@ -127,7 +127,7 @@ impl Adapter {
         let question = name.strip_prefix(live::PREFIX.as_bytes());
         match question.and_then(|question| std::str::from_utf8(question).ok()) {
             None => Outcome::Now(self.stored_attribute(call, size)),
-            Some(question) => match self.ask(call.header.uid, question, size, transport) {
+            Some(question) => match self.ask(&call.header, question, size, transport) {
                 Ok(()) => Outcome::Later,
                 Err(error) => Outcome::Now(Err(error)),
             },
@@ -136,21 +136,20 @@ impl Adapter {
 
     fn ask(
         &self,
-        uid: u32,
+        asking: &Header,
         question: &str,
         size: u32,
         transport: &dyn Transport,
     ) -> Result<(), Errno> {
         let (door, live) = (self.door.clone(), Arc::clone(&self.live));
         if question == live::SYNC {
-            control::may(uid)?;
+            control::may(asking.uid)?;
             return self.ask_for_sync(size, transport);
         }
-        let (question, later) = (question.to_owned(), transport.later());
+        let (of, question) = (Ino(asking.node), question.to_owned());
+        let later = transport.later();
         let asked = self.questions.workers.try_run(move || {
-            let answer = door.run("getxattr", |_| {
-                live.answer(&question).ok_or(Error::NoAttribute)
-            });
+            let answer = door.run("getxattr", |_| live.answer(of, &question));
             let asked = Asked { size, later };
             asked.answer(answer.as_deref().map_err(|error| *error));
         });

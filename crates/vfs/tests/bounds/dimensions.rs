@@ -223,6 +223,7 @@ const EXTENTS: Dimension = Dimension {
         "fsync" Flat |w, _| w.vfs.fsync(it(w), NONE).unwrap();
         "seek:hole" Flat |w, n| done(w.vfs.seek(it(w), NONE, n * BLOCK, SeekTo::Hole).unwrap());
         "seek:data" Linear |w, _| done(w.vfs.seek(it(w), NONE, 0, SeekTo::Data).unwrap());
+        "storage" Flat |w, n| done(w.vfs.storage(it(w), n * BLOCK).unwrap());
         "copy_file_range" Flat |w, n| done(w.vfs.copy_file_range((it(w), NONE, n * BLOCK), (w.at("copy"), NONE, 0), 1 << 20).unwrap());
         "fallocate:punch" Flat |w, n| w.vfs.fallocate(it(w), NONE, n * BLOCK, 8 * BLOCK, Allocate::Punch).unwrap();
         "fallocate:punch all" Linear |w, n| w.vfs.fallocate(it(w), NONE, n * BLOCK, n * BLOCK / 2, Allocate::Punch).unwrap();

@@ -44,8 +44,11 @@ impl Slow {
 }
 
 impl Live for Slow {
-    fn answer(&self, question: &str) -> Option<Vec<u8>> {
-        (question == "info").then(|| self.work())
+    fn answer(&self, _of: Ino, question: &str) -> persimmon_vfs::Result<Vec<u8>> {
+        let is_known = question == "info";
+        is_known
+            .then(|| self.work())
+            .ok_or(persimmon_vfs::Error::NoAttribute)
     }
 
     fn sync(&self) -> Vec<u8> {
