@@ -199,7 +199,7 @@ impl Cleaner {
     /// Moves the next that was read, not many more than `blocks_max` blocks. Each frame may dirty a page, and
     /// what is placed leaves room for the pages of one group (`space/reserves.rs`).
     fn move_some(&self, cursor: &mut CleaningCursor, blocks_max: u64) -> Result<()> {
-        let frames_max = self.store.transaction_ops_max();
+        let frames_max = self.store.moves_max();
         let (mut group, mut units, mut weight) = (Vec::new(), PackUnits::ZERO, 0);
         while units < PackUnits::of_blocks(blocks_max) {
             weight += cursor.loaded.last().map_or(0, Loaded::weight);

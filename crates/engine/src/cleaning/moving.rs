@@ -303,7 +303,7 @@ impl Cleaner {
                 self.move_sound(&left, true, stream, life)?;
             }
         }
-        for moves in moves.chunks(self.store.transaction_ops_max()) {
+        for moves in moves.chunks(self.store.moves_max()) {
             let is_packed = |moved: &Exchange| matches!(moved.to, Extent::Packed(_));
             // What is moved is told as the device has it: that is what pays for new blocks.
             let units: PackUnits = moves.iter().map(|moved| moved.to.pack_units()).sum();

@@ -373,11 +373,17 @@ impl Store {
     /// that many pages dirty before the next look at the bounds.
     #[must_use]
     pub(crate) fn transaction_ops_max(&self) -> usize {
-        let ops_max = self.zones.budget.ops_max(self.cached_pages_max());
+        let ops_max = self.moves_max();
         match self.tuned.counts_owners.load(Ordering::Relaxed) {
             true => (ops_max / PAGES_OF_COUNTED).max(1),
             false => ops_max,
         }
+    }
+
+    /// Extents that cleaning moves at a time at most: the same where owners are counted too. Few moves change what these take. And pieces of blocks
+    /// that are moved one at a time take a block each: a full volume with small zones is never cleaned then.
+    pub(crate) fn moves_max(&self) -> usize {
+        self.zones.budget.ops_max(self.cached_pages_max())
     }
 
     /// Changes the tree without a record: packing, damaged blocks that cleaning moves, metadata written anew. Zones are freed by

@@ -5,11 +5,13 @@
 use std::sync::Arc;
 
 use crate::common::content::{large_zones, open, open_with, read, text, write};
-use crate::common::{NOW, create, fresh, noise};
+use crate::common::{NOW, create, fresh, noise, unlink};
 use persimmon_engine::{Deltas, Error, Intent, Progress, Quotas, Task};
 use persimmon_format::inode::Inode;
 use persimmon_format::quota::{Counting, QuotaState};
-use persimmon_format::{Compression, Key, SubvolumeId};
+use persimmon_format::table::Role;
+use persimmon_format::{Compression, Ino, Key, SubvolumeId};
+use persimmon_sim::SimConfig;
 
 /// It would have failed half way, after which nothing is written any more.
 #[test]
@@ -103,4 +105,37 @@ fn owners_of_what_cleaning_compressed_anew_are_found_after_a_crash() {
     );
     assert_eq!(sectors(&volume), after);
     assert!(read(&volume, file, 0, content.len()) == content);
+}
+
+/// Pieces of blocks were moved one at a time where owners are counted and zones are small, and each took a block: nothing was won, and a full
+/// volume was cleaned for ever.
+#[test]
+fn pieces_of_blocks_are_moved_together_while_owners_are_counted() {
+    let device = fresh(SimConfig::new(44, 256));
+    let volume = open(&device, Compression::Lz4);
+    Quotas::of(&volume).turn_on(false).unwrap();
+    while volume.step(Task::Count).unwrap() == Progress::Worked {}
+    // A block, and a piece of one.
+    let inos: Vec<Ino> = (0..2000)
+        .map(|n| {
+            let ino = create(&volume).unwrap();
+            write(&volume, ino, 0, &noise(n, 5000));
+            ino
+        })
+        .collect();
+    volume.sync().unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    let gone: Vec<Ino> = inos.iter().copied().step_by(2).collect();
+    unlink(&volume, &gone);
+    volume.reclaim(&gone).unwrap();
+    for _ in 0..600 {
+        volume.clean_step(None).unwrap();
+    }
+    let zones = volume.zones();
+    let of_data = zones.iter().filter(|zone| zone.entry.role == Role::Data);
+    let filled = of_data.filter(|zone| !zone.open && zone.entry.valid > 0);
+    let valid: Vec<u32> = filled.map(|zone| zone.entry.valid).collect();
+    let (used, all) = (valid.iter().sum::<u32>(), 256 * valid.len() as u32);
+    assert!(valid.len() >= 4, "{valid:?}");
+    assert!(used * 4 > all * 3, "{used} of {all} blocks: {valid:?}");
 }
