@@ -415,6 +415,9 @@ impl Vfs {
         let _pin = self.pin_unopened(to, target.as_ref())?;
         let node = target.as_ref().map(|o| &*o.node);
         let there = self.inode(from)?.size.saturating_sub(from_offset).min(len);
+        if there == 0 {
+            return Ok(Cloned::NOTHING);
+        }
         let admission = self.admit(to, target.as_deref(), (to_offset, there))?;
         let len = match admission.len < there {
             true => admission.len / block * block,
@@ -424,9 +427,7 @@ impl Vfs {
         if len == 0 {
             return Err(Error::QuotaExceeded(None));
         }
-        if there > 0 {
-            copying.privileges_went |= self.clear_privileges(to, node, copying.author)?;
-        }
+        copying.privileges_went |= self.clear_privileges(to, node, copying.author)?;
         let range = CloneRange {
             from,
             from_offset,
