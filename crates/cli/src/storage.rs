@@ -25,8 +25,8 @@ const WAIT: Duration = Duration::from_millis(20);
 pub struct Look {
     /// What they have, but for what the shared ones take.
     pub usage: FileUsage,
-    /// Extents of the store of shared blocks in which they have content: the first block, and the sectors it takes. So many that they fit
-    /// an answer.
+    /// Extents of the store of shared blocks that they refer to: first block, and sectors taken. The daemon limits their number so that
+    /// the answer fits an attribute.
     pub shared: Vec<(u64, u64)>,
     /// Where the next look begins; null at the end.
     pub next: Option<u64>,

@@ -69,8 +69,8 @@ pub struct FileUsage {
 }
 
 impl FileUsage {
-    /// Counts an extent that a file has at a block and that takes so many sectors. What a shared one takes is told to
-    /// [`FileUsage::add_shared`] instead.
+    /// Counts an extent at file block `block` that takes `sectors` sectors. The sectors of a shared extent are ignored here:
+    /// [`FileUsage::add_shared`] counts them.
     pub fn add_extent(&mut self, block: u64, extent: &Extent, sectors: u64) {
         let by = &mut self.by_storage;
         if is_delta(block) {

@@ -154,39 +154,34 @@ fn usage_tells_shared_from_own(bed: &TestBed) -> Result<()> {
         file.write_all_at(&noise(3, 4096), MIB)?;
     }
     output(volume.tool("sync").arg(&volume.dir))?;
-    let usage = |of: &Path| -> Result<serde_json::Value> {
-        let said = output(volume.tool("usage").arg("--json").arg(of))?;
-        Ok(serde_json::from_str(&said)?)
-    };
     let of = |usage: &serde_json::Value, kind: &str| {
         let by = &usage["by_storage"][kind];
         let bytes = |field: &str| by[field].as_u64().unwrap_or(u64::MAX);
         (bytes("content_bytes"), bytes("stored_bytes"))
     };
-    let file = usage(&path("dir/noise"))?;
+    let file = volume.usage(&path("dir/noise"))?;
     ensure!(of(&file, "shared") == (3 * MIB, 3 * MIB), "{file}");
-    let file = usage(&path("copy"))?;
+    let file = volume.usage(&path("copy"))?;
     ensure!(of(&file, "whole") == (4096, 4096), "{file}");
     let (content, stored) = of(&file, "shared");
     ensure!(content == 3 * MIB - 4096, "{file}");
     ensure!((content..=3 * MIB).contains(&stored), "{file}");
-    let text = of(&usage(&path("text"))?, "shared");
+    let text = of(&volume.usage(&path("text"))?, "shared");
     ensure!(text.1 < text.0 / 4, "{text:?}");
-    let dir = usage(&path("dir"))?;
+    let dir = volume.usage(&path("dir"))?;
     let due = (6 * MIB - 4096 + text.0, 3 * MIB + text.1);
     ensure!(dir["files"] == 3, "{dir}");
     ensure!(of(&dir, "shared") == due, "{dir}, of which {due:?}");
     ensure!(of(&dir, "waiting") == (0, 0), "{dir}");
     std::fs::write(path("new"), noise(4, 10_000))?;
-    let new = usage(&path("new"))?;
+    let new = volume.usage(&path("new"))?;
     let (content, stored) = of(&new, "waiting");
     ensure!(content == 12_288 && stored >= 10_000, "{new}");
     std::fs::remove_file(path("new"))?;
     output(volume.tool("sync").arg(&volume.dir))?;
-    let mounted = usage(&volume.dir)?;
+    let mounted = volume.usage(&volume.dir)?;
     volume.unmount()?;
-    let of_volume = output(volume.tool("usage").arg("--json").arg(&volume.image))?;
-    let of_volume: serde_json::Value = serde_json::from_str(&of_volume)?;
+    let of_volume = volume.usage(&volume.image)?;
     ensure!(mounted == of_volume, "{mounted} mounted, then {of_volume}");
     volume.destroy()
 }

@@ -44,9 +44,7 @@ fn make_tree(top: &Path) -> Result<()> {
 }
 
 fn data_bytes(volume: &Volume) -> Result<u64> {
-    let mut command = volume.tool("usage");
-    let usage = output(command.arg("--json").arg(&volume.image))?;
-    let usage: serde_json::Value = serde_json::from_str(&usage)?;
+    let usage = volume.usage(&volume.image)?;
     let whole = &usage["by_storage"]["whole"]["stored_bytes"];
     let shared = &usage["by_storage"]["shared"]["stored_bytes"];
     let bytes = [whole, shared].map(|bytes| bytes.as_u64().unwrap_or(0));

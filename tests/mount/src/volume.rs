@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use persimmon_fuse::mounts::{self, MountLine};
 
-use crate::command::run;
+use crate::command::{output, run};
 
 /// Which filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -305,6 +305,12 @@ impl Volume {
             Kind::Persimmon => run(self.tool("fsck").arg(&self.image).arg("--data")),
             Kind::Ext4 => run(Command::new("e2fsck").args(["-f", "-n"]).arg(&self.image)),
         }
+    }
+
+    /// What `persimmon usage` says of a file or directory of the mount, or of the image.
+    pub fn usage(&self, of: &Path) -> Result<serde_json::Value> {
+        let said = output(self.tool("usage").arg("--json").arg(of))?;
+        Ok(serde_json::from_str(&said)?)
     }
 
     /// The counters of the volume or of its live mount.

@@ -215,8 +215,8 @@ pub(crate) type Look = (Vec<MappedExtent>, Option<u64>);
 /// Places that one look passes over, if nothing of what is looked for is there.
 const PLACES_MAX: usize = 1024;
 
-/// Some extents that a subvolume shows of the file blocks `from..to`, from the first on. Where others only hide what a snapshot has it passes
-/// over a bounded number of them.
+/// Some extents that a subvolume shows of the file blocks `from..to`, from the first on. It also skips a bounded number of hidden ones: a file
+/// may hide very many that a snapshot has.
 pub(crate) fn some_shown(meta: &Meta, ino: Ino, from: u64, to: u64, limit: usize) -> Result<Look> {
     if meta.versions.is_plain() {
         let extents = overlapping(meta, ino, from, to, limit)?;

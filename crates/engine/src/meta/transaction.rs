@@ -95,8 +95,7 @@ impl<'a> View<'a> {
         keys: Range<Key>,
         visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let (from, to) = (Bound::Included(keys.start), Bound::Excluded(keys.end));
-        let keys = (from, to);
+        let keys = (Bound::Included(keys.start), Bound::Excluded(keys.end));
         self.scan_at_most(keys, usize::MAX, &Cell::default(), visit)
             .map(drop)
     }
@@ -112,8 +111,9 @@ impl<'a> View<'a> {
         self.scan_at_most(keys, STORED_AT_ONCE, &Cell::default(), visit)
     }
 
-    /// The same of a range with any bounds. `reached` is set to where to go on, also if it ends at a page that is missing; unless all that was
-    /// looked at was shown, and was visited.
+    /// [`View::scan_some`] with any bounds. `reached` becomes the last key that it came to, so that a scan which ends at a missing page can go
+    /// on there: all items before that key have been visited, or are hidden. It stays `None` on a volume that never had a snapshot, where
+    /// nothing is hidden.
     pub(crate) fn scan_some_from(
         &self,
         keys: (Bound<Key>, Bound<Key>),

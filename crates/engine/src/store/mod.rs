@@ -380,8 +380,8 @@ impl Store {
         }
     }
 
-    /// Extents that cleaning moves at a time at most: the same where owners are counted too. Few moves change what these take. And pieces of blocks
-    /// that are moved one at a time take a block each: a full volume with small zones is never cleaned then.
+    /// Extents that cleaning moves in one group at most. Counting owners does not lower it, as few moves change what an owner takes. With small
+    /// zones a lower limit would move packed extents one by one, each into a block of its own, and cleaning would win nothing.
     pub(crate) fn moves_max(&self) -> usize {
         self.zones.budget.ops_max(self.cached_pages_max())
     }

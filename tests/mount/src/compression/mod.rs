@@ -16,7 +16,6 @@ use crate::posix::expect::{holds, noise};
 use crate::scenario::{Scenario, TestBed};
 use crate::snapshot::sync_tree;
 use crate::sys::{ALICE, Map};
-use crate::volume::Volume;
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
@@ -252,11 +251,6 @@ fn text_takes_less_unless_it_is_told_not_to(bed: &TestBed) -> Result<()> {
     Ok(())
 }
 
-fn usage(volume: &Volume, of: &Path) -> Result<Value> {
-    let said = output(volume.tool("usage").arg(of).arg("--json"))?;
-    Ok(serde_json::from_str(&said)?)
-}
-
 fn usage_says_the_same_of_the_mount_and_of_the_volume(bed: &TestBed) -> Result<()> {
     let mut volume = bed.volume("usage", 128 << 20, &[])?;
     volume.mount(&[])?;
@@ -278,12 +272,12 @@ fn usage_says_the_same_of_the_mount_and_of_the_volume(bed: &TestBed) -> Result<(
     // Counted by nobody: it is no file.
     std::os::unix::fs::symlink("noise", at("link"))?;
     run(volume.tool("sync").arg(&volume.dir))?;
-    let of_mount = usage(&volume, &volume.dir)?;
+    let of_mount = volume.usage(&volume.dir)?;
     let waiting = &of_mount["by_storage"]["waiting"]["stored_bytes"];
     ensure!(*waiting == 0, "{of_mount}");
-    ensure!(usage(&volume, &volume.image)? == of_mount);
+    ensure!(volume.usage(&volume.image)? == of_mount);
     let [none, lz4] = ["none/text", "lz4/text"].map(at);
-    let (none, lz4) = (usage(&volume, &none)?, usage(&volume, &lz4)?);
+    let (none, lz4) = (volume.usage(&none)?, volume.usage(&lz4)?);
     ensure!(none["files"] == 1 && none["content_bytes"] == lz4["content_bytes"]);
     ensure!(lz4["ratio"].as_f64() < none["ratio"].as_f64());
     // A user who may not look everywhere is told so.
@@ -304,7 +298,7 @@ fn usage_says_the_same_of_the_mount_and_of_the_volume(bed: &TestBed) -> Result<(
     );
 
     volume.unmount()?;
-    let of_volume = usage(&volume, &volume.image)?;
+    let of_volume = volume.usage(&volume.image)?;
     for field in [
         "files",
         "content_bytes",
