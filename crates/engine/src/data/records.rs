@@ -110,10 +110,9 @@ impl FileData {
                         pending.put_first(self.write_duplicate(duplicate, mode, &mut places)?)
                     }
                     Outcome::ToSplit(blocks) => {
-                        let parts = duplicate.split(blocks).into_iter().rev();
-                        parts
-                            .flatten()
-                            .for_each(|part| pending.duplicates.push_front(part));
+                        let parts = duplicate.split(blocks, &self.store.media.alarm)?;
+                        let parts = parts.into_iter().rev();
+                        parts.for_each(|part| pending.duplicates.push_front(part));
                     }
                 }
                 continue;

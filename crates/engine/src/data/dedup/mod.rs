@@ -6,13 +6,15 @@
 
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::{Compression, Ino};
-use persimmon_sync::Mutex;
+use persimmon_sync::{Alarm, Mutex};
 
 mod find;
 mod share;
 mod table;
 
 use super::read_cache::Place;
+use crate::error::Result;
+use crate::invariant::invariant;
 use crate::options::{Dedup, Options};
 use crate::zones::{Life, Stream};
 pub(super) use find::stored_at;
@@ -83,18 +85,32 @@ impl Duplicate {
         self.piece.first + self.blocks()
     }
 
-    /// Its first so many blocks, and those behind them.
-    pub(super) fn split(self, blocks: u64) -> [Option<Duplicate>; 2] {
+    /// Its first so many blocks, which are not all, and those behind them.
+    pub(super) fn split(self, blocks: u64, alarm: &Alarm) -> Result<[Duplicate; 2]> {
         let (at, all) = (blocks as usize, self.piece.blocks());
-        [(0, at), (at, all)].map(|(from, to)| {
-            let places = self.places.as_deref();
-            Some(Duplicate {
-                piece: self.piece.part(from, to)?,
-                from: self.from,
-                from_block: self.from_block + from as u64,
-                places: places.map(|places| places.get(from..to).unwrap_or_default().to_vec()),
-            })
-        })
+        invariant!(
+            alarm,
+            (1..self.blocks()).contains(&blocks)
+                && self
+                    .places
+                    .as_ref()
+                    .is_none_or(|places| places.len() == all),
+            "a duplicate of {all} blocks with {:?} places is cut after {blocks}",
+            self.places.as_ref().map(Vec::len)
+        );
+        let mut first = self;
+        let behind = Duplicate {
+            piece: Piece {
+                first: first.piece.first + blocks,
+                data: first.piece.data.slice(at..all),
+                ..first.piece.clone()
+            },
+            from: first.from,
+            from_block: first.from_block + blocks,
+            places: first.places.as_mut().map(|places| places.split_off(at)),
+        };
+        first.piece.data = first.piece.data.slice(0..at);
+        Ok([first, behind])
     }
 }
 

@@ -17,6 +17,7 @@ use crate::data::records::with_latest_change;
 use crate::data::write_back::Mapping;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
+use crate::invariant::invariant;
 use crate::meta::extents::MappedExtent;
 use crate::meta::{Intent, Transaction, View, sharing};
 use crate::statistics::add;
@@ -118,6 +119,30 @@ impl FileData {
                 return Ok(Verdict::Stale);
             }
         }
+        let is_apart = from != to || source.0.abs_diff(target.0) >= duplicate.blocks();
+        if !is_apart && source != target {
+            return Ok(Verdict::Stale);
+        }
+        // Whether it is still there is looked up for what one record shares: of what is left, that would be anew for each.
+        let extents_max = self.shared_extents_max();
+        let replaced = tx.extents(to, target.0, target.1, extents_max + 1)?;
+        let extents = tx.extents(from, source.0, source.1, extents_max + 1)?;
+        let fit = |extents: &[MappedExtent], (start, end): (u64, u64)| -> Result<u64> {
+            let Some(next) = extents.get(extents_max) else {
+                return Ok(end - start);
+            };
+            invariant!(
+                self.store.media.alarm,
+                start < next.block && next.block < end,
+                "extent {extents_max} of those of blocks {start} to {end} begins at {}",
+                next.block
+            );
+            Ok(next.block - start)
+        };
+        let blocks = fit(&replaced, target)?.min(fit(&extents, source)?);
+        if blocks < duplicate.blocks() {
+            return Ok(Verdict::First(blocks));
+        }
         let is_there = self.places_now(tx, from, source)? == *places;
         if !is_there && !fault(Fault::DuplicateNotLookedUp) {
             return Ok(Verdict::Stale);
@@ -125,22 +150,8 @@ impl FileData {
         if self.places_now(tx, to, target)? == *places {
             return Ok(Verdict::Same);
         }
-        if from == to && source.0.abs_diff(target.0) < duplicate.blocks() {
+        if !is_apart {
             return Ok(Verdict::Stale);
-        }
-        let extents_max = self.shared_extents_max();
-        let replaced = tx.extents(to, target.0, target.1, extents_max + 1)?;
-        let extents = tx.extents(from, source.0, source.1, extents_max + 1)?;
-        let fit = |extents: &[MappedExtent], start: u64| {
-            let next = extents.get(extents_max);
-            next.map_or(duplicate.blocks(), |next| next.block.saturating_sub(start))
-        };
-        let blocks = fit(&replaced, target.0).min(fit(&extents, source.0));
-        if blocks < duplicate.blocks() {
-            return Ok(match blocks {
-                0 => Verdict::Stale,
-                blocks => Verdict::First(blocks),
-            });
         }
         for mapped in &extents {
             if !self.may_share(tx, mapped, (from, to), target)? {
