@@ -151,15 +151,16 @@ impl Checkpoints {
                 writer.zone
             );
             let sizes: Vec<u32> = data.iter().map(Buffer::blocks).collect();
+            let is_new = writer.write_pointer == 1;
             let mut pending = Vec::new();
             let mut addr = writer.write_blocks(&self.store.media, class, data, &mut pending);
             let result = wait_all(pending);
             written.insert(writer.zone);
             writer.is_ending = result.is_err();
             let zone = writer.zone;
-            self.store.zones.check_in(&self.store.media, writer);
             match result {
                 Ok(()) => {
+                    self.store.zones.check_in(&self.store.media, writer);
                     tries.succeeded();
                     for size in sizes {
                         addrs.push(addr);
@@ -168,7 +169,13 @@ impl Checkpoints {
                 }
                 Err(error) => {
                     tracing::warn!(zone = zone.0, %error, "metadata zone failed");
-                    tries.failed(&self.store.zones, zone, error.into())?;
+                    let error = error.into();
+                    let zones = &self.store.zones;
+                    match is_new {
+                        true => zones.check_in_failed(&self.store.media, writer, &error),
+                        false => zones.check_in(&self.store.media, writer),
+                    }
+                    tries.failed(zones, zone, error)?;
                 }
             }
         }

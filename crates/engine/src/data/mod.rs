@@ -26,6 +26,7 @@ mod read_cache;
 mod read_plan;
 mod records;
 mod resize;
+mod rewrites;
 mod seek;
 mod shift;
 mod single_blocks;
@@ -54,6 +55,7 @@ pub use files::InoMap;
 use journal_inline::Compressibility;
 pub use quota::Admission;
 use read_cache::ReadCache;
+use rewrites::Rewrites;
 pub use seek::Seek;
 pub use shift::Shift;
 use snapshot_fence::SnapshotFence;
@@ -71,6 +73,7 @@ pub(crate) struct FileData {
     reclaimer: Arc<Reclaimer>,
     history: Arc<History>,
     files: Files,
+    rewrites: Rewrites,
     truncations: Truncations,
     tails: Tails,
     read_cache: Option<ReadCache>,
@@ -101,6 +104,7 @@ impl FileData {
             reclaimer: Arc::clone(reclaimer),
             history: Arc::clone(history),
             files: Files::new(store),
+            rewrites: Rewrites::default(),
             truncations: Truncations::default(),
             tails: Tails::new(options.tails_bytes_max, alarm),
             read_cache: ReadCache::new(options.read_cache_bytes_max),
@@ -135,6 +139,7 @@ impl FileData {
 
     /// Makes all transactions so far durable; staged file data is not forced.
     pub(crate) fn sync_metadata(&self) -> Result<()> {
+        self.retry_rewrites()?;
         self.files.note_sync(None);
         self.history.commit(self.store.log.last_lsn())
     }

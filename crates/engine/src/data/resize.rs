@@ -41,7 +41,7 @@ impl FileData {
         }
         let file = self.load(ino)?;
         let change = self.begin_change(ino, &file)?;
-        let (excluded, staged) = change.exclude_write_back();
+        let (excluded, staged) = self.exclude_to_resize(ino, &change, size)?;
         let old = staged.loaded_size();
         let keep = blocks_in(size);
         let committed = staged.committed_size;

@@ -81,6 +81,8 @@ pub(crate) struct Staged {
     /// Times of the last write not yet in the history.
     pub(crate) times: Option<Times>,
     pub(crate) frozen_times: Option<Times>,
+    /// Blocks that are dirty are in the tree, at places where they did not arrive.
+    pub(super) is_unarrived: bool,
     /// The file is in a write-back batch, or write-back of it is excluded. Only one of the two at a time.
     pub(crate) busy: bool,
     /// Somebody changes the file in several steps: all others who want to change it wait.
@@ -505,6 +507,7 @@ impl Staged {
         );
         self.frozen.clear();
         self.frozen_times = None;
+        self.is_unarrived = false;
         self.version += 1;
     }
 

@@ -50,6 +50,7 @@ impl FileData {
 
     /// Makes a file durable, with everything that happened before.
     pub fn sync_file(&self, ino: Ino) -> Result<()> {
+        self.retry_rewrites()?;
         let beside_max = if self.files.note_sync(Some(ino)) {
             u64::MAX
         } else {
@@ -68,6 +69,8 @@ impl FileData {
     fn sync_mode(&self, beside_max: u64) -> Mode {
         match self.store.options.fsync {
             _ if fault(Fault::UnsafeClassic) => Mode::SyncInOrder,
+            // A place that a record names is not written again, and with it goes the rest of its zone.
+            _ if self.store.zones.host_is_full() => Mode::SyncInOrder,
             FsyncOrder::WritePointer => Mode::Sync { beside_max },
             FsyncOrder::Strict => Mode::SyncInOrder,
         }
@@ -91,6 +94,7 @@ impl FileData {
     /// Syncs those of which little is staged, and that no batch has now: nobody waits here for a file while another is collected.
     /// Tells which.
     fn sync_small(&self, inos: &[Ino]) -> Result<BTreeSet<Ino>> {
+        self.retry_rewrites()?;
         self.store.check_writable()?;
         self.files.note_sync(None);
         let mut synced = BTreeSet::new();
@@ -120,6 +124,7 @@ impl FileData {
     /// Has a file outlive the death of this process, with everything that happened before: it is in the hands of the device,
     /// or of the host's kernel, but may be in a cache that the power empties.
     pub fn record_file(&self, ino: Ino) -> Result<()> {
+        self.retry_rewrites()?;
         match self.write_back_file(ino, Mode::Recorded)? {
             Some(()) => {
                 self.placement.pack_ahead();
@@ -131,6 +136,7 @@ impl FileData {
 
     /// Has the history outlive the death of this process, without what is staged.
     pub(crate) fn record(&self) -> Result<()> {
+        self.retry_rewrites()?;
         self.history.record(self.store.log.last_lsn())
     }
 
@@ -161,8 +167,8 @@ impl FileData {
     }
 
     fn write_back_all(&self) -> Result<()> {
+        let mut written = self.retry_rewrites();
         self.write_back_staged();
-        let mut written = Ok(());
         for ino in self.files.all() {
             let one = self.write_back_file(ino, Mode::Background);
             written = worse(written, one.map(|_| ()));

@@ -23,7 +23,7 @@ use super::journal_inline::JOURNAL_INLINE_BLOCKS_MAX;
 use super::records::Pending;
 use super::staged::{Staged, Times, WriteHint};
 use crate::error::{Error, Result};
-use crate::faults::{Fault, fault, unless};
+use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::invariant::{invariant, invariant_holds};
 use crate::options::FsyncOrder;
@@ -51,7 +51,7 @@ pub(super) enum Mode {
     SyncInOrder,
     /// For who wants it to outlive the process: journaled when the data has arrived, and in the hands of the device.
     Recorded,
-    /// As in the background: rewrites a batch for fsync whose data failed. Checkpoints wait for this
+    /// As in the background: rewrites what was in a batch for fsync whose data failed. Checkpoints wait for this
     /// batch, so it must not wait for a checkpoint.
     Rewrite,
 }
@@ -79,6 +79,8 @@ pub(super) struct BatchFile {
     pub(super) times: Option<Times>,
     /// What was told of the frozen data. Without a lifetime the inode's counts.
     pub(super) hint: WriteHint,
+    /// What the tree has of the file may not be there: nothing is made of it.
+    is_unarrived: bool,
     pub(super) blocks: u64,
     pub(super) frozen: Vec<(u64, Buffer)>,
 }
@@ -87,10 +89,10 @@ pub(super) struct BatchFile {
 type Runs = BTreeMap<Stream, Vec<Run>>;
 
 /// The outcome of a batch whose blocks are where the tree says they are.
-struct WrittenBack {
+pub(super) struct WrittenBack {
     /// Whether it is durable, if it was to be. It is in the history either way: the next sync of
     /// anything asks again.
-    durable: Result<()>,
+    pub(super) durable: Result<()>,
 }
 
 /// Where one run of a batch's file is mapped to.
@@ -139,11 +141,17 @@ impl BatchFile {
     pub(super) fn note_committed(&self, size: u64) {
         self.file.lock().committed_size = size;
     }
+
+    /// The tree has its blocks where they did not arrive.
+    pub(super) fn note_unarrived(&self) {
+        self.file.lock().is_unarrived = true;
+    }
 }
 
 impl FileData {
     /// Writes one batch of staged data back to the device. False if nothing was staged.
     pub(crate) fn write_back(&self) -> Result<bool> {
+        self.retry_rewrites()?;
         match self.write_back_queued()? {
             0 => Ok(self.placement.pack_ahead()),
             _ => Ok(true),
@@ -317,12 +325,14 @@ impl FileData {
     fn sort_out(&self, batch: &[BatchFile], mode: Mode) -> Result<(Vec<Mapping>, Vec<Piece>)> {
         let mut mappings = Vec::new();
         let mut pieces = Vec::new();
+        // The files of a batch may be each other's duplicates, by what the tree has of them.
+        let all_arrived = batch.iter().all(|member| !member.is_unarrived);
         for member in batch {
             let inode = self.store.view::<_, Error>(|view| view.inode(member.ino))?;
             let inode = inode.unwrap_or_default();
             // What has space set aside would lose it if it came to lie in the tree.
             let may_lie_in_tree = inode.flags & FLAG_PREALLOCATED == 0;
-            let may_inline = may_lie_in_tree && mode.is_small();
+            let may_inline = may_lie_in_tree && mode.is_small() && !member.is_unarrived;
             let tail = if may_inline {
                 self.journal_inline_tail(member)?
             } else {
@@ -353,7 +363,7 @@ impl FileData {
             let may_compress = !is_few || member.blocks > 1 && self.has_room_to_share();
             let may_compress = may_compress && !member.hint.whole_blocks;
             let compression = self.compression_for(&inode).filter(|_| may_compress);
-            let is_sought = may_lie_in_tree && !is_few && mode != Mode::Rewrite;
+            let is_sought = may_lie_in_tree && !is_few && mode != Mode::Rewrite && all_arrived;
             for (block, data) in &member.frozen {
                 let is_inlined = inlined == Some(block + u64::from(data.blocks()) - 1);
                 let sent_blocks = data.blocks() as usize - usize::from(is_inlined);
@@ -444,7 +454,7 @@ impl FileData {
         Ok(mappings)
     }
 
-    fn write_and_map(&self, batch: &[BatchFile], mut mode: Mode) -> Result<WrittenBack> {
+    pub(super) fn write_and_map(&self, batch: &[BatchFile], mut mode: Mode) -> Result<WrittenBack> {
         let (mut mappings, pieces) = self.sort_out(batch, mode)?;
         let (pieces, mut duplicates) = self.find_duplicates(pieces);
         let runs = self.runs_of(pieces);
@@ -534,8 +544,7 @@ impl FileData {
                 tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
                 self.store.zones.note_failing(Some(&failed.clone().into()));
                 self.store.zones.leave_failed(&self.store.media);
-                drop(places);
-                self.rewrite_failed(batch, &in_flight)
+                self.rewrite_failed(batch, &in_flight, places)
             }
         }
     }
@@ -584,23 +593,6 @@ impl FileData {
                 self.tails.keep(member.ino, addr, content);
             }
         }
-    }
-
-    /// Rewrites a batch elsewhere whose data failed after its record was written. A checkpoint
-    /// acknowledges it, because it leaves the bad record behind.
-    fn rewrite_failed(&self, batch: &[BatchFile], failed: &InFlight) -> Result<WrittenBack> {
-        let result = self.write_and_map(batch, Mode::Rewrite);
-        if result.is_err() {
-            self.store.make_read_only();
-        }
-        let outcome = result.as_ref().map(|_| ()).map_err(Clone::clone);
-        self.store.log.batch_rewritten(failed, outcome);
-        let mut written = result?;
-        // All other syncs wait for this one before they are acknowledged.
-        let checkpoint = || self.reclaimer.serve(Demand::Checkpoint);
-        let durable = unless(Fault::FailedDataAcknowledged, checkpoint);
-        written.durable = durable.inspect_err(|error| self.store.log.give_up(error));
-        Ok(written)
     }
 
     /// For [`Fault::SizeBeforeData`]: makes sizes and times of a batch durable.
@@ -652,6 +644,7 @@ pub(super) fn collect(
         growth: staged.frozen_growth.clone(),
         times: staged.frozen_times,
         hint: staged.hint,
+        is_unarrived: staged.is_unarrived,
         blocks,
         frozen: staged
             .frozen

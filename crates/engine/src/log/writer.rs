@@ -27,6 +27,9 @@ use crate::zones::log_zones::LogZone;
 use super::append::{Appender, Batch, Incomplete, LogHead};
 
 mod empty;
+mod failures;
+
+use failures::Postponed;
 
 struct Inner {
     /// Framed records not yet taken by a leader, with the size of each.
@@ -70,6 +73,8 @@ struct Inner {
     last_failure: Lsn,
     /// Records up to this LSN are acknowledged only by a checkpoint.
     failed_upto: Option<Lsn>,
+    /// What failed data needs could not be done, and waits to be tried again.
+    postponed: Option<Postponed>,
     broken: Option<Error>,
 }
 
@@ -159,6 +164,7 @@ impl Log {
                     failures: 0,
                     last_failure: Lsn(0),
                     failed_upto: None,
+                    postponed: None,
                     broken: None,
                 },
                 alarm,
@@ -271,13 +277,6 @@ impl Log {
         }
     }
 
-    /// Whether a checkpoint with this cut, all of whose records are written, would make an extent
-    /// durable whose data is not there.
-    pub(crate) fn has_failures(&self, cut: &LogCut) -> bool {
-        let inner = self.lock();
-        cut.failing || inner.failed_batches > 0 || inner.failures > cut.failures
-    }
-
     /// Writes all records up to `target`, together with their data.
     pub(crate) fn write(&self, media: &Media, zones: &Zones, target: Lsn) -> Result<()> {
         let mut inner = self.lock();
@@ -333,6 +332,7 @@ impl Log {
                     drop(inner);
                     return Ok(own.complete()?);
                 }
+                inner.check_postponed()?;
                 self.wait(inner)
             } else {
                 match reach {
@@ -574,38 +574,6 @@ impl Log {
         self.wake.wait(inner)
     }
 
-    /// The owner of a failed batch has mapped its data elsewhere, or (with an error) could not.
-    pub(crate) fn batch_rewritten(&self, failed: &InFlight, result: Result<()>) {
-        let mut inner = self.lock();
-        if failed.arrives_second() {
-            invariant_sub!(
-                self.alarm,
-                inner.failed_batches,
-                1,
-                "batches that have failed"
-            );
-        }
-        if let Err(error) = result {
-            inner.broken.get_or_insert(error);
-        }
-        self.wake.notify_all();
-    }
-
-    /// Nothing that waits here can be acknowledged any more.
-    pub(crate) fn give_up(&self, error: &Error) {
-        self.lock().broken.get_or_insert_with(|| error.clone());
-        self.wake.notify_all();
-    }
-
-    /// Waits until the owners of failed batches have mapped their data elsewhere.
-    pub(crate) fn wait_for_rewrites(&self) -> Result<()> {
-        let mut inner = self.lock();
-        while inner.failed_batches > 0 && inner.broken.is_none() {
-            inner = self.wait(inner);
-        }
-        inner.check()
-    }
-
     /// The part of the log that a recovery would read: its first block, its zones, and the block
     /// after the last that is written. What recovery found damaged in it, and left out, is not
     /// part of it.
@@ -675,9 +643,7 @@ impl Log {
         );
         inner.durable = inner.durable.max(cut);
         inner.state.durable = inner.durable;
-        if inner.failed_upto.is_some_and(|lsn| lsn <= cut) {
-            inner.failed_upto = None;
-        }
+        inner.leave_failures_behind(cut);
         let unneeded = inner.take_unneeded();
         let head = inner.head.map(|head| head.zone.zone);
         invariant!(
@@ -686,21 +652,6 @@ impl Log {
             "the log goes on in zone {head:?}, which it leaves"
         );
         Ok(unneeded)
-    }
-
-    /// The last record that is written: what has completed outlives the process once the device has recorded it. `None` where data has failed, and the history might end
-    /// before it, until a checkpoint.
-    pub(crate) fn recorded(&self) -> Option<Lsn> {
-        let inner = self.lock();
-        invariant_holds!(
-            self.alarm,
-            inner.failed_upto.is_none_or(|lsn| lsn <= inner.written),
-            "data of record {:?} has failed, and records up to {} are written",
-            inner.failed_upto,
-            inner.written
-        );
-        let is_sound = inner.failed_upto.is_none() && inner.failed_batches == 0;
-        is_sound.then_some(inner.written)
     }
 }
 

@@ -135,6 +135,7 @@ impl Placement {
                 self.tell_zone_taken();
             }
             let zone = writer.zone;
+            let is_new = writer.write_pointer == 1;
             let blocks = |runs: &[Run]| -> u64 { runs.iter().map(Run::file_blocks).sum() };
             let all = blocks(runs);
             let later = set_apart(runs, blocks_max);
@@ -147,21 +148,31 @@ impl Placement {
             );
             let result = writer.place(&self.store.media, &self.store.key, class, runs, in_flight);
             runs.splice(0..0, later);
-            self.store.zones.check_in(&self.store.media, writer);
             match result {
                 Ok(placed) => {
+                    self.store.zones.check_in(&self.store.media, writer);
                     if !placed.is_empty() {
                         tries.succeeded();
                         // What is under way may fail yet.
                         if in_flight.is_none() {
                             self.store.zones.note_failing(None);
+                            self.store.zones.note_host_has_space();
                         }
                     }
                     places.placed.extend(placed);
                 }
                 Err(error) => {
                     tracing::warn!(zone = zone.0, %error, "data zone failed");
-                    tries.failed(&self.store.zones, zone, error.into())?;
+                    let error = error.into();
+                    if is_new && writer.is_ending {
+                        // It is pinned once by this call, and by nobody else.
+                        places.pins.pop();
+                        let zones = &self.store.zones;
+                        zones.check_in_failed(&self.store.media, writer, &error);
+                    } else {
+                        self.store.zones.check_in(&self.store.media, writer);
+                    }
+                    tries.failed(&self.store.zones, zone, error)?;
                 }
             }
         }

@@ -32,7 +32,7 @@ impl Zones {
         let mut host_full = None;
         let mut gave_back = false;
         loop {
-            let mut opened = match (
+            let opened = match (
                 self.take_or_open(wanted, reserve, shortage),
                 host_full.take(),
             ) {
@@ -58,8 +58,7 @@ impl Zones {
                 return Ok(opened);
             };
             let zone = opened.zone;
-            opened.is_ending = true;
-            self.check_in(media, opened);
+            self.check_in_failed(media, opened, &error);
             tries.failed(self, zone, error).map_err(NoWriter::Failed)?;
         }
     }

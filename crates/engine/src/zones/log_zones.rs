@@ -1,6 +1,6 @@
 //! Zones of the log: taken into use, left, noted.
 
-use persimmon_device::ZoneId;
+use persimmon_device::{DeviceError, ZoneId};
 use persimmon_format::table::Role;
 use persimmon_sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use super::entries::State;
 use super::resets::Keeping;
 use super::retry::Tries;
 use super::trace::{Filled, ZoneEvent};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::invariant::invariant_holds;
 use crate::media::Media;
 use crate::statistics::Class;
@@ -93,9 +93,12 @@ impl Zones {
                 self.log_ends.store(false, Ordering::Release);
                 return Ok(Some(opened));
             };
-            self.end(media, zone);
+            let is_full_host = matches!(error, Error::Device(DeviceError::HostFull));
             let again = tries.failed(self, zone, error);
-            self.leave_log_zone(zone);
+            if !(is_full_host && self.put_back_reset(media, zone, None)) {
+                self.end(media, zone);
+                self.leave_log_zone(zone);
+            }
             again?;
         }
     }

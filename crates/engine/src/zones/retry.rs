@@ -4,9 +4,11 @@
 //! sent it, and finishes the zone, whose slot the device counts until then. Nobody finishes a zone
 //! whose writer is another's.
 
-use persimmon_device::ZoneId;
+use persimmon_device::{DeviceError, ZoneId};
+use persimmon_format::packed::PackUnits;
 use persimmon_sync::atomic::Ordering;
 
+use super::trace::ZoneEvent;
 use super::writer::ZoneWriter;
 use super::{Stream, Zones};
 use crate::error::{Error, Result};
@@ -26,6 +28,7 @@ impl Tries {
     pub(crate) fn failed(&mut self, zones: &Zones, zone: ZoneId, error: Error) -> Result<()> {
         // On a full host others fare no better.
         if error.passes() {
+            zones.note_host(&error);
             return Err(error);
         }
         // A zone that has failed for good says nothing of the others. They are finitely many.
@@ -56,6 +59,27 @@ impl Zones {
             self.is_failing.store(error.is_some(), Ordering::Relaxed);
             *failing = error.cloned();
         }
+        if let Some(error) = error {
+            self.note_host(error);
+        }
+    }
+
+    fn note_host(&self, error: &Error) {
+        if matches!(error, Error::Device(DeviceError::HostFull)) {
+            self.host_is_full.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The host below the device has had space for file data.
+    pub(crate) fn note_host_has_space(&self) {
+        if self.host_is_full() {
+            self.host_is_full.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something could not be written for want of space on the host, and no file data has been since.
+    pub(crate) fn host_is_full(&self) -> bool {
+        self.host_is_full.load(Ordering::Relaxed)
     }
 
     /// Why the device takes no writes, if it does not.
@@ -76,15 +100,19 @@ impl Zones {
     /// for it: it is free again.
     pub(super) fn put_back(&self, media: &Media, zone: ZoneId, stream: Option<Stream>) {
         media.close(zone);
+        self.free_again(media, zone, stream, false);
+    }
+
+    fn free_again(&self, media: &Media, zone: ZoneId, stream: Option<Stream>, was_reset: bool) {
         let partner = self.pairs.separate(zone);
         let mut table = self.lock();
         if let Some(stream) = stream {
             table.writer_is_back(stream);
         }
         for zone in std::iter::once(zone).chain(partner) {
-            table.mark_free(zone, &self.budget, false);
+            table.mark_free(zone, &self.budget, was_reset);
             // The host may have set some of it aside.
-            if media.space_is_hosts() {
+            if media.space_is_hosts() && !was_reset {
                 table.keep_space(zone);
             }
         }
@@ -94,6 +122,41 @@ impl Zones {
         }
         drop(table);
         self.returned.notify_all();
+    }
+
+    /// The same where something was sent to the zone that is in no record, and the host has no space for it: it is reset. Else each try
+    /// on a full host would use up a zone. False if it cannot be.
+    pub(super) fn put_back_reset(
+        &self,
+        media: &Media,
+        zone: ZoneId,
+        stream: Option<Stream>,
+    ) -> bool {
+        let both = || self.pairs.both(zone);
+        let is_unused = |zone| {
+            self.valid(zone) == PackUnits::ZERO
+                && !self.pins.is_filled(zone)
+                && !self.has_failed(zone)
+        };
+        if !both().all(is_unused) || both().any(|zone| media.reset(zone, false).is_err()) {
+            return false;
+        }
+        for zone in both() {
+            self.pins.note_reset(zone);
+            self.trace.push(ZoneEvent::Reset { zone });
+        }
+        self.free_again(media, zone, stream, true);
+        true
+    }
+
+    /// Gives back the writer of a zone in which nothing is but what was just sent to it, which failed with this error and is in no record.
+    pub(crate) fn check_in_failed(&self, media: &Media, mut writer: ZoneWriter, error: &Error) {
+        let is_full_host = matches!(error, Error::Device(DeviceError::HostFull));
+        if is_full_host && self.put_back_reset(media, writer.zone, Some(writer.stream)) {
+            return;
+        }
+        writer.is_ending = true;
+        self.check_in(media, writer);
     }
 
     /// Gives a writer back, and leaves its zone if a write to it is known to have failed.

@@ -104,6 +104,7 @@ impl Zones {
             log_ends: AtomicBool::new(true),
             failing: Mutex::default(),
             is_failing: AtomicBool::new(false),
+            host_is_full: AtomicBool::new(false),
             valid,
             deaths: Deaths::none(found.len()),
             lives,

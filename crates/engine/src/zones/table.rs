@@ -92,6 +92,8 @@ pub(crate) struct Zones {
     /// Why the last write failed that was to succeed, if it did.
     pub(super) failing: Mutex<Option<Error>>,
     pub(super) is_failing: AtomicBool,
+    /// Something could not be written for want of space on the host, and no file data has been since.
+    pub(super) host_is_full: AtomicBool,
     pub(super) table: Mutex<Table>,
     pub(super) published: Published,
     pub(super) alarm: Alarm,

@@ -11,6 +11,7 @@ mod deltas;
 mod failed_writes;
 mod failing_zones;
 mod folding;
+mod full_hosts;
 mod group_commit;
 mod grow;
 mod growing_pages;

@@ -10,6 +10,7 @@ use persimmon_engine::{
     CloneRange, CloneWhen, Damage, Error, FormatOptions, Layout, Options, Progress, ScrubCursor,
     Shift, Task, Volume,
 };
+use persimmon_format::table::Role;
 use persimmon_format::{Compression, Ino};
 use persimmon_sim::device::{Sampled, Snapshot};
 use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
@@ -522,6 +523,61 @@ fn a_host_that_was_full_for_a_set_has_all_that_was_written_later() {
             files.push((ino, 30_000));
         }
         assert!(!volume.is_read_only());
+        compare(&volume, &files);
+        drop(volume);
+        compare(&open(&below, stripes), &files);
+    }
+}
+
+/// What is sent to a set goes to a place, of which a full host may have taken a part: the set was left, and each try took one.
+#[test]
+fn trying_again_on_a_full_host_uses_up_no_sets() {
+    for stripes in KINDS {
+        let below = fresh();
+        let mut files = written(&below, stripes);
+        let volume = open(&below, stripes);
+        let (ino, synced) = (create(&volume).unwrap(), create(&volume).unwrap());
+        volume.sync().unwrap();
+        // The headers of sets are written, and no data; or not even those.
+        for after in [1, 0] {
+            let mut free = None;
+            for _ in 0..20 {
+                below.heal();
+                for file in [ino, synced] {
+                    volume.write(file, 0, &content(file, 300_000), NOW).unwrap();
+                }
+                for (number, file) in [None, Some(synced)].into_iter().enumerate() {
+                    below.heal();
+                    let columns = u64::from(stripes.columns + 1);
+                    below.inject(Fault {
+                        times: None,
+                        ..Fault::of_zone(FaultTarget::Write, FaultKind::HostFull)
+                            .after(after * columns)
+                    });
+                    let written = match file {
+                        Some(file) => volume.sync_file(file),
+                        None => volume.step(Task::WriteBack).map(drop),
+                    };
+                    assert!(
+                        matches!(written, Err(Error::Device(DeviceError::HostFull))),
+                        "{written:?} {number}"
+                    );
+                }
+                let zones = volume.zones();
+                let now = zones.iter().filter(|zone| zone.entry.role == Role::Free);
+                let now = now.count();
+                let before = *free.get_or_insert(now);
+                // Those that were written to before are left once each.
+                assert!(
+                    now + 4 >= before,
+                    "{stripes:?}: {before} sets were free, and {now}"
+                );
+            }
+        }
+        below.heal();
+        volume.sync().unwrap();
+        assert!(!volume.is_read_only());
+        files.extend([(ino, 300_000), (synced, 300_000)]);
         compare(&volume, &files);
         drop(volume);
         compare(&open(&below, stripes), &files);
