@@ -80,6 +80,16 @@ impl Batch {
         }
     }
 
+    /// Blocks that what is not in the log yet takes at most.
+    pub(super) fn blocks_left(&self) -> u64 {
+        let last = self.done.checked_sub(1);
+        let last = self.slices.as_deref().zip(last);
+        let last = last.and_then(|(slices, last)| slices.get(last));
+        let done = last.map_or(0, |slice| slice.range.end);
+        let left = self.records.get(done..).unwrap_or_default();
+        left.len().div_ceil(BODY_LEN) as u64
+    }
+
     /// Blocks that it would have taken in addition, had its records not been compressed.
     pub(super) fn spared_blocks(&self) -> u64 {
         self.slices.as_deref().map_or(0, spared_blocks)

@@ -1,21 +1,28 @@
 //! What is read of a log, and the footer it begins with.
 
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock};
 
-use persimmon_device::{BLOCK_SIZE, BufferMut, Command, ZoneId, ZoneState, ZonedDevice};
+use persimmon_device::{
+    BLOCK_SIZE, BufferMut, Command, Geometry, Pending, ZoneId, ZoneInfo, ZoneState, ZonedDevice,
+};
 use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::gate::Features;
+use persimmon_format::inode::Inode;
 use persimmon_format::log::{Body, LogBlock, LogState, Records};
 use persimmon_format::zone_header::REQUIRED;
-use persimmon_format::{Addr, DeviceId, Lsn, PageId, VolumeKey};
-use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_format::{Addr, DeviceId, Ino, Key, Lsn, PageId, VolumeKey};
+use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
 
 use super::blocks::read_at_most;
 use super::footers::newest_footer;
 use super::zone::{FoundZone, LogCopy};
+use crate::engine::Engine;
+use crate::engine::tests::create;
 use crate::error::Error;
 use crate::media::Media;
-use crate::options::Barrier;
+use crate::meta::Intent;
+use crate::options::{Barrier, FormatOptions, Options};
 use crate::zones::log_zones::LogZone;
 
 /// A zone whose log blocks are good where `good` says so, behind a header that nobody reads.
@@ -199,4 +206,89 @@ fn what_is_kept_of_a_log_has_a_bound() {
         .collect();
     assert_eq!(kept, [true, false, true, true, false]);
     assert!(matches!(read(3), Err(Error::Inconsistent(_))));
+}
+
+/// A device that tells what it is sent.
+struct Told {
+    device: Arc<SimDevice>,
+    of_write: Box<dyn Fn() + Send + Sync>,
+}
+
+impl ZonedDevice for Told {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn report(&self, zones: Range<u32>) -> persimmon_device::Result<Vec<ZoneInfo>> {
+        self.device.report(zones)
+    }
+
+    fn submit(&self, command: Command) -> Pending {
+        if matches!(command, Command::Write { .. }) {
+            (self.of_write)();
+        }
+        self.device.submit(command)
+    }
+}
+
+/// A batch of records was nowhere while it was written: neither buffered any more, nor behind the head yet. The journal grew beyond its
+/// bound by as much. Nor did one count that waited for a full host.
+#[test]
+fn blocks_on_their_way_count_as_journal() {
+    let device = Arc::new(SimDevice::new(SimConfig::new(40, 512)));
+    crate::mkfs::format(device.clone(), &FormatOptions::default()).unwrap();
+    let engine: Arc<OnceLock<Engine>> = Arc::default();
+    let seen: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let look = {
+        let (engine, seen) = (Arc::clone(&engine), Arc::clone(&seen));
+        move || {
+            if let Some(engine) = engine.get() {
+                let blocks = engine.store.log.blocks_to_replay();
+                seen.lock().unwrap().push(blocks);
+            }
+        }
+    };
+    let told = Arc::new(Told {
+        device: Arc::clone(&device),
+        of_write: Box::new(look),
+    });
+    let opened = crate::recovery::open(told, Options::default()).unwrap().0;
+    let engine = engine.get_or_init(|| opened);
+    let log = &engine.store.log;
+    let ino = create(engine);
+    for at in 0..2000u32 {
+        let name = format!("user.{at}");
+        let put = engine.data.update::<_, Error>(Intent::Grow, |tx| {
+            tx.put_inode(
+                ino,
+                &Inode {
+                    uid: at,
+                    ..Inode::default()
+                },
+            );
+            tx.put(
+                Key::truncation(Ino(u64::from(at))),
+                name.clone().into_bytes(),
+            );
+            Ok(())
+        });
+        put.unwrap();
+    }
+    let before = log.blocks_to_replay();
+    assert!(before > 20, "{before}");
+    seen.lock().unwrap().clear();
+    device.inject(Fault {
+        times: None,
+        ..Fault::of_zone(FaultTarget::Write, FaultKind::HostFull)
+    });
+    engine.data.sync_metadata().unwrap_err();
+    assert_eq!(log.blocks_to_replay(), before);
+    device.heal();
+    engine.data.sync_metadata().unwrap();
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() > 1);
+    assert!(
+        seen.iter().all(|blocks| *blocks >= before),
+        "{before}: {seen:?}"
+    );
 }

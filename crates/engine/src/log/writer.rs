@@ -39,6 +39,8 @@ struct Inner {
     /// A batch that a leader could not write, or not all of it, because there was no room: it goes
     /// before all others when there is.
     unsent: Option<Batch>,
+    /// Blocks that the batch takes which the leader writes now, before the head is behind it.
+    sending_blocks: u64,
     next_lsn: Lsn,
     /// Records up to here are in the log.
     sent: Lsn,
@@ -142,6 +144,7 @@ impl Log {
                     sizes: Vec::new(),
                     data: Vec::new(),
                     unsent: None,
+                    sending_blocks: 0,
                     next_lsn: start.next_lsn,
                     sent: done,
                     incomplete: VecDeque::new(),
@@ -228,14 +231,14 @@ impl Log {
         BODY_LEN - self.lock().records.len() % BODY_LEN
     }
 
-    /// Blocks that a recovery would have to replay, those still buffered included. Compressed ones count as if they were not: what they hold
+    /// Blocks that a recovery would have to replay, those on their way and still buffered included. Compressed ones count as if they were not: what they hold
     /// takes as long.
     pub(crate) fn blocks_to_replay(&self) -> u64 {
         let inner = self.lock();
         inner.blocks_to_read(&self.alarm) + inner.spared_blocks
     }
 
-    /// Blocks that a recovery would have to read, those still buffered included.
+    /// Blocks that a recovery would have to read, those on their way and still buffered included.
     pub(crate) fn blocks_to_read(&self) -> u64 {
         self.lock().blocks_to_read(&self.alarm)
     }
@@ -392,10 +395,12 @@ impl Log {
             batch.first_lsn,
             batch.last_lsn
         );
+        inner.sending_blocks = batch.blocks_left();
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
             panic_if(Fault::PanicInLog);
             run.write_batch(&mut batch)
         });
+        inner.sending_blocks = 0;
         match result {
             Ok(()) => {
                 invariant!(
@@ -672,7 +677,9 @@ impl Inner {
             "the log is to be replayed from block {replay} on, and ends before block {head:?}"
         );
         let written = head.map_or(0, |head| head.saturating_sub(replay));
-        written + self.records.len().div_ceil(BODY_LEN) as u64
+        let unsent = self.unsent.as_ref().map_or(0, Batch::blocks_left);
+        let buffered = self.records.len().div_ceil(BODY_LEN) as u64;
+        written + self.sending_blocks + unsent + buffered
     }
 
     fn last_lsn(&self) -> Lsn {
