@@ -94,11 +94,12 @@ impl Zones {
                 return Ok(Some(opened));
             };
             let is_full_host = matches!(error, Error::Device(DeviceError::HostFull));
-            let again = tries.failed(self, zone, error);
-            if !(is_full_host && self.put_back_reset(media, zone, None)) {
-                self.end(media, zone);
-                self.leave_log_zone(zone);
+            if is_full_host && self.put_back_reset(media, zone, None) {
+                return Err(error);
             }
+            self.end(media, zone);
+            let again = tries.failed(self, zone, error);
+            self.leave_log_zone(zone);
             again?;
         }
     }

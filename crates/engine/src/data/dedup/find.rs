@@ -53,6 +53,7 @@ impl Run {
             from: self.from.ino,
             from_block: self.from.block - self.before as u64,
             places: self.places,
+            is_part: false,
         })
     }
 }

@@ -73,6 +73,8 @@ pub(super) struct Duplicate {
     from_block: u64,
     /// Where that was stored when the bytes were compared; `None`: it is written with this batch.
     places: Option<Vec<Place>>,
+    /// It is a part of one of which all was there.
+    is_part: bool,
 }
 
 impl Duplicate {
@@ -108,8 +110,10 @@ impl Duplicate {
             from: first.from,
             from_block: first.from_block + blocks,
             places: first.places.as_mut().map(|places| places.split_off(at)),
+            is_part: true,
         };
         first.piece.data = first.piece.data.slice(0..at);
+        first.is_part = true;
         Ok([first, behind])
     }
 }

@@ -119,11 +119,12 @@ impl FileData {
                 return Ok(Verdict::Stale);
             }
         }
-        let is_apart = from != to || source.0.abs_diff(target.0) >= duplicate.blocks();
-        if !is_apart && source != target {
-            return Ok(Verdict::Stale);
+        let look = || self.look_up(tx, (from, source), (to, target), places);
+        if !duplicate.is_part
+            && let Some(verdict) = look()?
+        {
+            return Ok(verdict);
         }
-        // Whether it is still there is looked up for what one record shares: of what is left, that would be anew for each.
         let extents_max = self.shared_extents_max();
         let replaced = tx.extents(to, target.0, target.1, extents_max + 1)?;
         let extents = tx.extents(from, source.0, source.1, extents_max + 1)?;
@@ -143,15 +144,11 @@ impl FileData {
         if blocks < duplicate.blocks() {
             return Ok(Verdict::First(blocks));
         }
-        let is_there = self.places_now(tx, from, source)? == *places;
-        if !is_there && !fault(Fault::DuplicateNotLookedUp) {
-            return Ok(Verdict::Stale);
-        }
-        if self.places_now(tx, to, target)? == *places {
-            return Ok(Verdict::Same);
-        }
-        if !is_apart {
-            return Ok(Verdict::Stale);
+        // Of what is left of it all would be looked up anew for each record: what this one shares is.
+        if duplicate.is_part
+            && let Some(verdict) = look()?
+        {
+            return Ok(verdict);
         }
         for mapped in &extents {
             if !self.may_share(tx, mapped, (from, to), target)? {
@@ -169,6 +166,25 @@ impl FileData {
                 at,
             })
         }))
+    }
+
+    /// What is to be done for blocks that are not where they were when they were compared, or need not be shared.
+    fn look_up(
+        &self,
+        tx: &View<'_>,
+        (from, source): (Ino, (u64, u64)),
+        (to, target): (Ino, (u64, u64)),
+        places: &[Place],
+    ) -> Result<Option<Verdict>> {
+        let is_there = self.places_now(tx, from, source)? == *places;
+        if !is_there && !fault(Fault::DuplicateNotLookedUp) {
+            return Ok(Some(Verdict::Stale));
+        }
+        if self.places_now(tx, to, target)? == *places {
+            return Ok(Some(Verdict::Same));
+        }
+        let overlaps = from == to && source.0.abs_diff(target.0) < target.1 - target.0;
+        Ok(overlaps.then_some(Verdict::Stale))
     }
 
     /// Whether an extent of the source may become shared, for who writes these blocks of the target.
