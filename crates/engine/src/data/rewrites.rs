@@ -114,7 +114,7 @@ impl FileData {
             }
             drop(staged);
             drop(excluded);
-            self.commit_file(ino)?;
+            self.write_back_file(ino, Mode::Background)?;
         }
     }
 
