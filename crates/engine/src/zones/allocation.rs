@@ -440,6 +440,7 @@ impl Table {
             is_ending: false,
             queue: Vec::new(),
             lives: Lives::default(),
+            padding: PackUnits::ZERO,
             filled: Filled::default(),
             alarm: self.alarm.clone(),
         }

@@ -18,6 +18,7 @@ pub(crate) mod locked;
 mod log_candidates;
 pub(crate) mod log_zones;
 mod open_zones;
+mod padding;
 pub(crate) mod pin;
 mod resets;
 mod retry;

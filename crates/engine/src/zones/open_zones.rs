@@ -1,6 +1,7 @@
 //! Open zones: their writers, as long as nobody has them.
 
 use persimmon_device::ZoneId;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::summary::SummaryBuilder;
 
 use super::entries::State;
@@ -96,6 +97,7 @@ impl Zones {
                 let written = writer.write_pointer.saturating_sub(entry.write_pointer);
                 entry.write_pointer = writer.write_pointer;
                 entry.last_write = clock.saturating_add(written.into());
+                self.padding.add(zone, writer.padding);
                 if let Some(life) = writer.lives.mean() {
                     entry.life = life;
                     self.lives.set(zone, life);
@@ -106,6 +108,7 @@ impl Zones {
                 table.counts.write_clock = clock.saturating_add(written.into());
             }
         }
+        writer.padding = PackUnits::ZERO;
         if stream == Stream::Metadata {
             // It is not longer than the zone: see above.
             let left = writer.capacity.saturating_sub(writer.write_pointer);
@@ -174,6 +177,7 @@ impl Zones {
             is_ending: false,
             queue: Vec::new(),
             lives,
+            padding: PackUnits::ZERO,
             filled: Filled::default(),
             alarm: self.alarm.clone(),
         });

@@ -432,6 +432,7 @@ impl Zones {
                     "a reset of zone {zone} has ended that had not begun"
                 );
                 self.count_deaths(&mut table, zone);
+                self.padding.forget(zone);
                 self.pins.note_reset(zone);
                 table.mark_free(zone, &self.budget, !going.was_free);
                 drop(table);

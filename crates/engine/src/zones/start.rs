@@ -14,6 +14,7 @@ use super::counts::ValidCounts;
 use super::entries::{Entries, State, Touched, ZoneEntry};
 use super::layout::PerDevice;
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, ZoneLives};
+use super::padding::Padding;
 use super::pin::Pins;
 use super::resets::{Resets, SUSPECTED};
 use super::stream::Stream;
@@ -107,6 +108,7 @@ impl Zones {
             host_is_full: AtomicBool::new(false),
             valid,
             deaths: Deaths::none(found.len()),
+            padding: Padding::none(found.len()),
             lives,
             pins: Pins::new(found.len() as u32, touched.clone(), &media.alarm),
             table: Mutex::watched(

@@ -20,6 +20,7 @@ use super::failure::ZoneFailure;
 use super::layout::{DeviceKind, PerDevice};
 use super::lifetime::ZoneLives;
 use super::locked::Locked;
+use super::padding::Padding;
 use super::pin::{Pin, Pins};
 use super::resets::Resets;
 use super::stream::Stream;
@@ -77,6 +78,7 @@ pub(crate) struct Zones {
     pub(super) device_blocks: PerDevice<u64>,
     pub(super) valid: ValidCounts,
     pub(super) deaths: Deaths,
+    pub(super) padding: Padding,
     pub(super) lives: ZoneLives,
     pub(super) pins: Pins,
     pub(super) touched: Touched,

@@ -76,11 +76,11 @@ struct Failing {
 struct Score(u32);
 
 impl Listing {
-    /// Of a zone with so much valid. `is_filled`: what was written to it is not in the tree yet;
+    /// Of a zone with so much valid, and so much that moving has left between it. `is_filled`: what was written to it is not in the tree yet;
     /// `stands_in`: it goes with the zone that has the other copy; `garbage_share_min`: with less of it no zone is worth a look; `weight`: what counts how long blocks live.
     fn of(
         entry: &ZoneEntry,
-        valid: PackUnits,
+        (valid, padding): (PackUnits, PackUnits),
         (is_filled, stands_in): (bool, bool),
         garbage_share_min: u32,
         weight: impl Fn(Interval) -> f64,
@@ -109,9 +109,10 @@ impl Listing {
         }
         match entry.role {
             Role::Data => {
-                let won = f64::from(garbage);
+                let won = garbage.saturating_sub(padding.blocks() as u32);
+                let is_scored = won > entry.capacity / GARBAGE_SHARE_SCORED;
+                let won = f64::from(won);
                 let score = won * won * weight(entry.life.interval) / f64::from(valid);
-                let is_scored = garbage > entry.capacity / GARBAGE_SHARE_SCORED;
                 Listing::Data {
                     garbage,
                     score: is_scored.then_some(Score((score as f32).to_bits())),
@@ -433,8 +434,8 @@ impl Zones {
             Some(_) => GARBAGE_SHARE_MIN_LARGE,
             None => GARBAGE_SHARE_MIN,
         };
-        let valid = self.valid.of(zone);
-        Listing::of(entry, valid, (is_filled, stands_in), share_min, weight)
+        let units = (self.valid.of(zone), self.padding.of(zone));
+        Listing::of(entry, units, (is_filled, stands_in), share_min, weight)
     }
 }
 
@@ -480,8 +481,8 @@ mod tests {
         State::ResetFailed,
     ];
 
-    /// A zone as it may be, how much of it is valid, and whether it is being filled.
-    fn state() -> impl Strategy<Value = (ZoneEntry, PackUnits, bool)> {
+    /// A zone as it may be, how much of it is valid, whether it is being filled, and what moving has left in it.
+    fn state() -> impl Strategy<Value = (ZoneEntry, PackUnits, bool, PackUnits)> {
         let flags = (prop::sample::select(STATES), any::<bool>());
         // Many have nothing in them, and some next to no garbage.
         let units = prop_oneof![
@@ -489,9 +490,10 @@ mod tests {
                 .prop_map(|units| units.saturating_sub(20 * BLOCK_PACK_UNITS)),
             61 * BLOCK_PACK_UNITS..=64 * BLOCK_PACK_UNITS,
         ];
-        let counts = (0..4u32, units, 1..1000u64);
+        let padding = prop_oneof![Just(0), 0..20 * BLOCK_PACK_UNITS];
+        let counts = (0..4u32, units, padding, 1..1000u64);
         (prop::sample::select(ROLES), flags, counts).prop_map(
-            |(role, (state, is_filled), (resets, units, interval))| {
+            |(role, (state, is_filled), (resets, units, padding, interval))| {
                 // Only what is free is empty.
                 let state = match (state, role) {
                     (State::Empty, Role::Free) => State::Empty,
@@ -509,7 +511,7 @@ mod tests {
                     },
                     ..ZoneEntry::default()
                 };
-                (entry, PackUnits(units), is_filled)
+                (entry, PackUnits(units), is_filled, PackUnits(padding))
             },
         )
     }
@@ -524,11 +526,11 @@ mod tests {
             let layout = layout(metadata_zones);
             let none = PerZone::filled(ZONES as usize, Listing::Unlisted);
             let mut index = VictimIndex::of(none, &layout, &Alarm::default());
-            let free = (ZoneEntry::default(), PackUnits::ZERO, false);
+            let free = (ZoneEntry::default(), PackUnits::ZERO, false, PackUnits::ZERO);
             let mut zones = vec![free; ZONES as usize];
-            for (zone, (entry, units, is_filled)) in changes {
-                zones[zone as usize] = (entry, units, is_filled);
-                let listing = Listing::of(&entry, units, (is_filled, false), GARBAGE_SHARE_MIN, Interval::blocks);
+            for (zone, (entry, units, is_filled, padding)) in changes {
+                zones[zone as usize] = (entry, units, is_filled, padding);
+                let listing = Listing::of(&entry, (units, padding), (is_filled, false), GARBAGE_SHARE_MIN, Interval::blocks);
                 index.set(ZoneId(zone), listing, &layout);
             }
             let listings = index.listings.clone();
@@ -566,7 +568,7 @@ mod tests {
                 (Role::Metadata, index.metadata_by_garbage().collect::<Vec<_>>()),
             ] {
                 let mut most: Vec<_> = scan()
-                    .filter(|((e, units, is_filled), _)| {
+                    .filter(|((e, units, is_filled, _), _)| {
                         e.role == role && !e.is_open() && !is_filled && *units > PackUnits::ZERO
                     })
                     .map(|(z, zone)| (64 - z.1.blocks() as u32, zone))
@@ -575,16 +577,19 @@ mod tests {
                 most.sort_unstable_by(|a, b| b.cmp(a));
                 prop_assert_eq!(found, most);
             }
+            let won = |zone: ZoneId| {
+                let (_, units, _, padding) = &zones[zone.0 as usize];
+                64 - (units.blocks() + padding.blocks()).min(64) as u32
+            };
             let scores: Vec<f64> = index
                 .by_score()
                 .map(|zone| {
-                    let (entry, units, _) = &zones[zone.0 as usize];
-                    let valid = units.blocks() as f64;
-                    let garbage = 64.0 - valid;
-                    garbage * garbage * entry.life.interval.blocks() / valid
+                    let (entry, units, ..) = &zones[zone.0 as usize];
+                    let won = f64::from(won(zone));
+                    won * won * entry.life.interval.blocks() / units.blocks() as f64
                 })
                 .collect();
-            let scored = index.by_garbage().filter(|(g, _)| *g > 64 / GARBAGE_SHARE_SCORED);
+            let scored = index.by_garbage().filter(|(_, zone)| won(*zone) > 64 / GARBAGE_SHARE_SCORED);
             prop_assert_eq!(scores.len(), scored.count());
             prop_assert!(scores.windows(2).all(|w| w[0] >= w[1] * 0.999_999));
         }

@@ -7,7 +7,7 @@ use persimmon_sync::Alarm;
 
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut, Command, DeviceError, Pending, ZoneId};
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{CompressedFrame, Packed};
+use persimmon_format::packed::{CompressedFrame, PackUnits, Packed};
 use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::{Addr, DeviceId, Ino, VolumeKey, checksum};
 
@@ -181,6 +181,15 @@ impl Run {
         rest
     }
 
+    /// What is left between its compressed frames and behind them.
+    fn padding(&self) -> PackUnits {
+        if self.packed.is_empty() {
+            return PackUnits::ZERO;
+        }
+        let frames = self.packed.iter().map(|frame| frame.frame.pack_units());
+        PackUnits::of_blocks(self.data.blocks().into()).saturating_sub(frames.sum())
+    }
+
     /// The files whose data it is.
     fn owners(&self) -> impl Iterator<Item = Ino> {
         let whole = (!self.crcs.is_empty()).then_some(self.ino);
@@ -277,6 +286,8 @@ pub(crate) struct ZoneWriter {
     pub(crate) queue: Vec<(Arc<Writes>, u32)>,
     /// Of what is in the zone.
     pub(crate) lives: Lives,
+    /// What cleaning has left between compressed frames since it was checked out.
+    pub(crate) padding: PackUnits,
     /// Whose data was written to it since it was checked out.
     pub(crate) filled: Filled,
     pub(super) alarm: Alarm,
@@ -412,7 +423,10 @@ impl ZoneWriter {
                 run.data.blocks()
             );
             run.summarise(&mut self.summary, block);
-            self.has_moved |= class == Class::CleanedData;
+            if class == Class::CleanedData {
+                self.has_moved = true;
+                self.padding += run.padding();
+            }
             self.lives.add(run.life, run.data.blocks().into());
             run.owners().for_each(|ino| self.filled.by(ino));
             placed.push(Placed {
