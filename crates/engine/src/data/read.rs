@@ -9,6 +9,7 @@ use persimmon_format::{Addr, Ino, checksum};
 use persimmon_sync::Arc;
 
 use super::FileData;
+use super::journal_inline::JOURNAL_INLINE_BLOCKS_MAX;
 use super::read_cache::{ALL_BLOCKS, Cached, FileState, StoredAt};
 use super::read_plan::{Caches, Frame, Part, Plan, Source, Use, copy_block, deliver, zero_blocks};
 use super::{ReadCache, block_of, blocks_in};
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::invariant::{invariant, invariant_holds};
 use crate::meta::extents::{self, MappedExtent};
 use crate::meta::{View, deltas};
+use crate::options::Deltas;
 use crate::statistics::add;
 use crate::zones::Pin;
 
@@ -345,6 +347,10 @@ impl FileData {
     ) -> Result<()> {
         for (start, end) in looks(from, to) {
             let found = self.find(ino, start, end)?;
+            let caches = match found.may_have_deltas {
+                true => self.keeping_bases(caches, ino, end - start),
+                false => caches,
+            };
             if !found.deltas.is_empty() {
                 self.read_with_deltas(caches, ino, &found, (start, end), offset, buf)?;
                 continue;
@@ -446,6 +452,17 @@ impl FileData {
         Caches {
             blocks: cached,
             frames: cached.or_else(|| self.kept(ino)),
+        }
+    }
+
+    /// A database reads a page before it changes some of it: what is stored of so few blocks is kept, for their deltas may be of it.
+    fn keeping_bases<'c>(&'c self, caches: Caches<'c>, ino: Ino, blocks: u64) -> Caches<'c> {
+        let is_page = blocks <= JOURNAL_INLINE_BLOCKS_MAX;
+        let makes_deltas = self.store.options.deltas != Deltas::None;
+        let kept = || self.kept(ino).filter(|_| is_page && makes_deltas);
+        Caches {
+            blocks: caches.blocks.or_else(kept),
+            ..caches
         }
     }
 

@@ -231,20 +231,31 @@ fn nothing_is_read_for_a_delta_unless_that_is_asked_for() {
     write(&volume, ino, 0, &content);
     volume.sync().unwrap();
     let reads = || volume.statistics().read_commands;
-    let overwrite = |content: &mut Vec<u8>, byte: u8| {
-        content[7 * BLOCK] = byte;
-        let block = content[7 * BLOCK..8 * BLOCK].to_vec();
+    let overwrite = |content: &mut Vec<u8>, block: usize, byte: u8| {
+        content[block * BLOCK] = byte;
+        let changed = content[block * BLOCK..][..BLOCK].to_vec();
         let before = reads();
-        write(&volume, ino, 7 * BLOCK, &block);
+        write(&volume, ino, block * BLOCK, &changed);
         volume.sync_file(ino).unwrap();
         assert_eq!(reads(), before);
     };
-    overwrite(&mut content, 1);
+    overwrite(&mut content, 7, 1);
     assert!(deltas(&volume).is_empty());
-    overwrite(&mut content, 2);
+    overwrite(&mut content, 7, 2);
     assert_eq!(blocks_of(&deltas(&volume)), [7]);
-    overwrite(&mut content, 3);
+    overwrite(&mut content, 7, 3);
     assert_eq!(blocks_of(&deltas(&volume)), [7]);
+    // From now on what is read of the file as of a database is kept, and what is read as of any other file is not.
+    for (block, blocks) in [(20, 1), (50, 5), (60, 3)] {
+        assert!(
+            read(&volume, ino, block * BLOCK, blocks * BLOCK)
+                == content[block * BLOCK..][..blocks * BLOCK]
+        );
+    }
+    for block in [20, 30, 51, 62] {
+        overwrite(&mut content, block, 4);
+    }
+    assert_eq!(blocks_of(&deltas(&volume)), [7, 20, 62]);
     assert!(read(&volume, ino, 0, content.len()) == content);
 }
 

@@ -33,18 +33,28 @@ pub fn measure(seed: u64) -> Outcome<u32> {
         let sample = overwrites.run(setup)?;
         missed += row(name, &sample, FSYNCS, bar);
     }
-    let changes = Changes {
-        file_blocks: FILE_BLOCKS,
-        bytes: 100,
-        fsyncs: FSYNCS,
-        seed,
-    };
-    let with_deltas = Setup {
-        deltas: Deltas::Always,
-        ..setup
-    };
-    let sample = changes.run(with_deltas)?;
-    missed += row("100 bytes of a 4 KiB block", &sample, FSYNCS, 4.6);
+    for (name, deltas, reads) in [
+        (
+            "100 bytes of a 4 KiB block, deltas=always",
+            Deltas::Always,
+            false,
+        ),
+        (
+            "100 bytes of a 4 KiB block that was read before, deltas=memory",
+            Deltas::InMemory,
+            true,
+        ),
+    ] {
+        let changes = Changes {
+            file_blocks: FILE_BLOCKS,
+            bytes: 100,
+            reads,
+            fsyncs: FSYNCS,
+            seed,
+        };
+        let sample = changes.run(Setup { deltas, ..setup })?;
+        missed += row(name, &sample, FSYNCS, 4.6);
+    }
     // Callers share journal blocks: the more of them, the more fsyncs between two checkpoints.
     for (threads, fsyncs) in [(1, FSYNCS), (4, 2 * FSYNCS), (16, 8 * FSYNCS)] {
         let appends = Appends {

@@ -16,8 +16,9 @@ pub fn runs() -> Vec<Run> {
         overwrites("overwrite-4k", BLOCK, true),
         overwrites("overwrite-4k-compressible", BLOCK / 4, true),
         overwrites("overwrite-4k-flushes", BLOCK, false),
-        changes("change-100", Deltas::Always),
-        changes("change-100-in-memory", Deltas::InMemory),
+        changes("change-100", Deltas::Always, false),
+        changes("change-100-in-memory", Deltas::InMemory, false),
+        changes("change-100-read-before", Deltas::InMemory, true),
         appends(),
         small_files("file-2k", 2000, false),
         small_files("file-2k-synced", 2000, true),
@@ -60,11 +61,12 @@ fn overwrites(name: &'static str, random_bytes: usize, plp: bool) -> Run {
     })
 }
 
-fn changes(name: &'static str, deltas: Deltas) -> Run {
+fn changes(name: &'static str, deltas: Deltas, reads: bool) -> Run {
     Run::new(name, 5, move |seed| -> Outcome<Vec<Point>> {
         let changes = Changes {
             file_blocks: FILE_BLOCKS,
             bytes: 100,
+            reads,
             fsyncs: 30_000,
             seed,
         };

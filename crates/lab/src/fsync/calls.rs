@@ -65,6 +65,8 @@ pub struct Changes {
     pub file_blocks: u64,
     /// That change in the block.
     pub bytes: usize,
+    /// The block is read before, as by a database that does not have it in memory.
+    pub reads: bool,
     /// How many.
     pub fsyncs: u64,
     /// Of offsets and bytes.
@@ -72,7 +74,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// One client does them. It knows what it changes, so that reading it is not measured.
+    /// One client does them.
     ///
     /// # Errors
     /// The volume, or the clock.
@@ -89,6 +91,9 @@ impl Changes {
             let at = start + noise.below((BLOCK_SIZE - self.bytes) as u64) as usize;
             if let Some(bytes) = pages.get_mut(at..at + self.bytes) {
                 bytes.copy_from_slice(noise.bytes(self.bytes));
+            }
+            if self.reads {
+                volume.read(ino, start as u64, &mut [0; BLOCK_SIZE])?;
             }
             let page = pages.get(start..start + BLOCK_SIZE).unwrap_or_default();
             volume.write(ino, start as u64, page, Timestamp::default())?;
