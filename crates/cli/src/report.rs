@@ -480,8 +480,8 @@ pub fn recovery_lines(device: &Path, recovery: &RecoveryReport) -> Vec<String> {
     }
     if recovery.mat_chunks_lost > 0 || recovery.zit_chunks_lost > 0 || recovery.changes_lost > 0 {
         lines.push(format!(
-            "{}: metadata is lost with a zone that failed: read-only; what cannot be reached, \
-             `persimmon recover` looks for",
+            "{}: metadata is damaged, or lost with a zone that failed: read-only; `persimmon fsck` tells what, \
+             and what cannot be reached, `persimmon recover` looks for",
             device.display()
         ));
     }
@@ -492,7 +492,7 @@ pub fn recovery_lines(device: &Path, recovery: &RecoveryReport) -> Vec<String> {
 /// write to such a volume may make more of it unreachable.
 pub fn missing(volume: &Volume, recovery: &RecoveryReport) -> Option<String> {
     if recovery.has_lost_metadata() {
-        return Some("metadata is lost with a zone that failed".to_owned());
+        return Some("metadata is damaged, or lost with a zone that failed".to_owned());
     }
     match volume.view::<_, persimmon::internal::engine::Error>(|view| view.inode(ROOT)) {
         Ok(Some(_)) => {}

@@ -88,8 +88,8 @@ pub struct RecoveryReport {
     pub mat_chunks_lost: u32,
     /// Chunks of the zone table, likewise.
     pub zit_chunks_lost: u32,
-    /// Changes of the journal that could not be replayed, since pages they need are lost with a
-    /// zone that failed. The volume is read-only.
+    /// Changes of the journal that could not be replayed, since pages they need are damaged, or lost with a
+    /// zone that failed; likewise what tells of snapshots or quota. The volume is read-only.
     pub changes_lost: u64,
     /// Number of the opening that wrote last ([`Volume::begin_opening`](crate::Volume::begin_opening)); 0 if it had none.
     pub opening: u32,

@@ -49,8 +49,9 @@ pub(super) fn replay_records(
     if !is_known {
         changes_lost += 1;
     }
-    if footer.features.incompatible & QUOTA != 0 {
-        read_quota(target, arrival.media, meta)?;
+    let has_quota = footer.features.incompatible & QUOTA != 0;
+    if has_quota && is_known && !read_quota(target, arrival.media, meta)? {
+        changes_lost += 1;
     }
     let mut uncounted = footer.counted > footer.cut && !fault(Fault::CountedTwice);
     if uncounted {
@@ -108,7 +109,7 @@ fn apply_record(
         apply::apply(meta, zones, ops)?;
         return Ok(0);
     }
-    // A page is lost with its zone. What does not need it is as it should be.
+    // A page is lost. What does not need it is as it should be.
     let mut lost = 0;
     for op in ops {
         // A delta goes with the move of the block into which it was folded: without that the block would be what it was before.
@@ -134,7 +135,7 @@ fn read_versions(target: &ReplayTarget<'_>, media: &Media, meta: &mut Meta) -> R
         };
         match missing {
             Ok(true) => {}
-            Ok(false) | Err(Error::Damaged { .. } | Error::Inconsistent(_)) => {
+            Ok(false) | Err(Error::Inconsistent(_)) => {
                 tracing::error!("the table of snapshots cannot be read");
                 return Ok(false);
             }
@@ -143,22 +144,27 @@ fn read_versions(target: &ReplayTarget<'_>, media: &Media, meta: &mut Meta) -> R
     }
 }
 
-/// Reads whether what owners take is counted, as the checkpoint has it. Where it is lost nothing is counted until fsck does it anew.
-fn read_quota(target: &ReplayTarget<'_>, media: &Media, meta: &mut Meta) -> Result<()> {
+/// Reads whether what owners take is counted, as the checkpoint has it. False if it is lost: then nobody knows what is to be counted, and the
+/// volume is read-only.
+fn read_quota(target: &ReplayTarget<'_>, media: &Media, meta: &mut Meta) -> Result<bool> {
     loop {
         match meta.read_quota() {
             Err(Error::PageMissing(id)) => {
                 if !fetch_if_there(media, target, meta, id)? {
                     tracing::error!("the state of quota cannot be read");
-                    return Ok(());
+                    return Ok(false);
                 }
             }
-            other => return other,
+            Err(Error::Inconsistent(what)) => {
+                tracing::error!(what, "the state of quota cannot be read");
+                return Ok(false);
+            }
+            other => return other.map(|()| true),
         }
     }
 }
 
-/// Reads a page; false if it is lost with a zone that failed.
+/// Reads a page; false if it is damaged, or lost with a zone that failed. A device that does not answer may do so the next time.
 fn fetch_if_there(
     media: &Media,
     target: &ReplayTarget<'_>,
@@ -170,12 +176,18 @@ fn fetch_if_there(
     };
     let gone = match meta.mat.get(id) {
         None => target.mat_lost,
+        Some(_) if matches!(error, Error::Damaged { .. }) => true,
         Some(entry) => {
             let info = media.report_zone(entry.addr.zone());
             info.is_some_and(|info| info.state == ZoneState::Offline)
         }
     };
-    if gone { Ok(false) } else { Err(error) }
+    if gone {
+        tracing::error!(page = id.0, %error, "a page that recovery needs cannot be read");
+        Ok(false)
+    } else {
+        Err(error)
+    }
 }
 
 /// Zones that records refer to hold data.
@@ -189,7 +201,7 @@ fn adopt(zones: &Zones, ops: &[Op]) {
     }
 }
 
-/// Reads the pages that operations need; false if one of them is lost with a zone that failed.
+/// Reads the pages that operations need; false if one of them is lost.
 fn ensure(media: &Media, target: &ReplayTarget<'_>, meta: &mut Meta, ops: &[Op]) -> Result<bool> {
     loop {
         let id = match apply::ensure(meta, ops) {

@@ -36,7 +36,7 @@ pub(super) fn go_on(
 ) -> Result<()> {
     let store = &engine.store;
     if summary.has_lost_metadata() {
-        tracing::error!(?summary, "metadata is lost with a zone: read-only");
+        tracing::error!(?summary, "metadata is lost: read-only");
         store.make_read_only();
         return Ok(());
     }

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use persimmon_device::{BLOCK_SIZE, BufferMut, ZonedDevice};
-use persimmon_engine::{Error, Layout, Options, Shift, Task, Volume};
+use persimmon_engine::{Error, Layout, Options, Quotas, Shift, Task, Volume};
 use persimmon_format::Ino;
+use persimmon_format::envelope::{self, Kind};
 use persimmon_format::table::Role;
 use persimmon_sim::{Fault, FaultTarget, SimConfig, SimDevice};
 
@@ -204,4 +205,53 @@ fn a_torn_block_below_a_write_pointer_has_not_arrived() {
     let mut buf = vec![0; BLOCKS * BLOCK_SIZE];
     assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), buf.len());
     assert!(buf == content(1));
+}
+
+/// A page that the journal changes was damaged, and the volume could not even be opened read-only, nor where only the pages of quota were.
+#[test]
+fn what_does_not_need_a_damaged_page_can_be_read() {
+    for quota in [false, true] {
+        let device = fresh(small());
+        let volume = open(&device);
+        if quota {
+            Quotas::of(&volume).turn_on(false).unwrap();
+        }
+        let inos: Vec<Ino> = (0..200).map(|_| create(&volume).unwrap()).collect();
+        let (first, last) = (inos[0], inos[inos.len() - 1]);
+        for ino in [first, last] {
+            volume.write(ino, 0, &content(1), NOW).unwrap();
+        }
+        volume.sync().unwrap();
+        volume.step(Task::Checkpoint).unwrap();
+        for ino in [first, last] {
+            volume.write(ino, 0, &content(2), NOW).unwrap();
+            volume.sync_file(ino).unwrap();
+        }
+        let device = Arc::new(device.snapshot().intact());
+        let (mut opened, mut read) = (0, 0);
+        for zone in volume.zones() {
+            let number = zone.zone.0;
+            let end = device.report(number..number + 1).unwrap()[0].write_pointer;
+            for block in 1..end {
+                let stored = device.read(zone.zone, block, 1).unwrap();
+                if !envelope::peek(&stored).is_ok_and(|found| found.kind == Kind::Page) {
+                    continue;
+                }
+                assert!(device.corrupt(zone.zone, block, 900, 1));
+                let snapshot = Arc::new(device.snapshot().intact());
+                assert!(device.corrupt(zone.zone, block, 900, 1));
+                let (volume, report) = Volume::open(snapshot, Options::default()).unwrap();
+                opened += u32::from(report.has_lost_metadata());
+                for ino in [first, last] {
+                    let mut buf = vec![0; BLOCKS * BLOCK_SIZE];
+                    // What the journal says of a page that is there is replayed.
+                    if let Ok(len) = volume.read(ino, 0, &mut buf) {
+                        assert_eq!(buf[..len], content(2));
+                        read += u32::from(report.has_lost_metadata());
+                    }
+                }
+            }
+        }
+        assert!(opened >= 2 && read >= 1, "{opened} {read}");
+    }
 }
