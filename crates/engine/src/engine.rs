@@ -10,6 +10,7 @@ use crate::history::History;
 use crate::placement::Placement;
 use crate::quota::Quotas;
 use crate::reclaim::Reclaimer;
+use crate::settling::Settler;
 use crate::snapshots::Snapshots;
 use crate::space::Space;
 use crate::store::{Parts, Store};
@@ -30,6 +31,7 @@ pub(crate) struct Engine {
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) reclaimer: Arc<Reclaimer>,
     pub(crate) history: Arc<History>,
+    pub(crate) settler: Arc<Settler>,
     pub(crate) data: FileData,
     pub(crate) snapshots: Snapshots,
     pub(crate) quotas: Quotas,
@@ -45,7 +47,8 @@ impl Engine {
         let reclaimer = Reclaimer::new(&store, &space, &placement, &checkpoints, &cleaner);
         let reclaimer = Arc::new(reclaimer);
         let history = Arc::new(History::new(&store, &reclaimer));
-        let data = FileData::new(&store, &space, &placement, &reclaimer, &history);
+        let settler = Arc::new(Settler::new(&store, &history));
+        let data = FileData::new(&store, &space, &placement, &reclaimer, &history, &settler);
         let snapshots = Snapshots::new(&store, &history);
         let quotas = Quotas::new(&store, &space, &reclaimer, &history);
         Engine {
@@ -55,6 +58,7 @@ impl Engine {
             checkpoints,
             reclaimer,
             history,
+            settler,
             data,
             snapshots,
             quotas,

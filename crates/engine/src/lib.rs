@@ -37,6 +37,7 @@ mod recovery;
 mod redundancy;
 mod repair;
 mod scrub;
+mod settling;
 mod snapshots;
 mod space;
 mod statistics;

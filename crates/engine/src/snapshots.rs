@@ -1,30 +1,26 @@
-//! Snapshots: taking and deleting them changes the table of versions alone, in one record. What deleted ones alone held is removed later,
-//! a record at a time.
+//! Snapshots: taking and deleting them changes the table of versions alone, in one record. What deleted ones alone held is removed later
+//! ([`settling`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 
-use persimmon_format::inode::{SHARED, Timestamp};
+use persimmon_format::inode::Timestamp;
 use persimmon_format::log::RECORD_LEN_MAX;
 use persimmon_format::page::PAGE_SIZE;
 use persimmon_format::quota::{Counting, QuotaState};
-use persimmon_format::record::Op;
-use persimmon_format::version::{Changes, Subvolume, Version, is_snapshot_name};
+use persimmon_format::version::{Changes, Subvolume, is_snapshot_name};
 use persimmon_format::{Ino, Key, KeyKind, SubvolumeId, VersionId};
 use persimmon_sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
-use crate::faults::{Fault, fault};
 use crate::history::History;
-use crate::meta::settle::{self, Place};
 use crate::meta::versions::Edit;
-use crate::meta::{Intent, Meta, Transaction, changes};
+use crate::meta::{Intent, Transaction, changes};
+use crate::settling;
 use crate::store::{Store, Walked};
 
 mod space;
 
-/// Items of all kinds that are under an inode.
-const ALL_ITEMS: (Place, Place) = ((KeyKind::INODE, 0), (KeyKind::REFERENCES, 0));
 /// Entries of what a version changed that are looked at in one hold of the metadata lock.
 const ENTRIES_MAX: usize = 1024;
 /// Looks that begin anew because snapshots come and go.
@@ -41,34 +37,9 @@ type Subvolumes = BTreeMap<SubvolumeId, Subvolume>;
 pub(crate) struct Snapshots {
     store: Arc<Store>,
     history: Arc<History>,
-    settling: Mutex<Option<Settling>>,
     /// The number given to a snapshot last, or the largest in use when the volume was opened. Kernels and open handles may still name what
     /// was in one that was deleted, so its number is not given to the next one.
     last_given: Mutex<Option<SubvolumeId>>,
-}
-
-/// How far a version is settled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Settling {
-    number: VersionId,
-    /// As it was when this began: if it changed, all begins anew.
-    version: Version,
-    stage: Stage,
-}
-
-impl Settling {
-    fn is_current(&self, meta: &Meta) -> bool {
-        meta.versions.version(self.number).as_ref() == Some(&self.version)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Of the inodes that it is known to have changed, behind this entry.
-    Changed(Bound<Key>),
-    /// Of those that were made in it, from this one on.
-    Made(Ino),
-    Over,
 }
 
 impl Snapshots {
@@ -76,7 +47,6 @@ impl Snapshots {
         Snapshots {
             store: Arc::clone(store),
             history: Arc::clone(history),
-            settling: Mutex::new(None),
             last_given: Mutex::new(None),
         }
     }
@@ -114,7 +84,7 @@ impl Snapshots {
             let mut edit = tx.find(|meta| Ok(meta.versions.edit()))?;
             let result = change(&mut edit, tx)?;
             edit.tidy();
-            put_differences(tx, &edit)?;
+            tx.put_versions(&edit)?;
             let quota = tx.find(|meta| Ok(meta.quota))?;
             if edit.main_differs && quota.counting != Counting::Off {
                 tx.put(QuotaState::KEY, quota.anew().encode());
@@ -244,36 +214,6 @@ impl Snapshots {
         })
     }
 
-    /// Removes some of what deleted snapshots alone held. False if nothing is left.
-    ///
-    /// The table may change at any time, when another snapshot is deleted: what is settled then is no version any more, or owns more. So
-    /// each look and each record asks first whether it is what it was ([`Settling::is_current`]).
-    pub(crate) fn settle_some(&self) -> Result<bool> {
-        let edition = self.edition();
-        let Some(settling) = self.settling() else {
-            return Ok(false);
-        };
-        let next = match settling.stage {
-            Stage::Changed(from) => self.settle_changed(&settling, from),
-            Stage::Made(from) => self.settle_made(&settling, from),
-            Stage::Over => {
-                self.end(&settling)?;
-                *self.settling.lock() = None;
-                return Ok(true);
-            }
-        };
-        let next = match next {
-            // The version was absorbed in the midst of a look: the next call begins with another.
-            Err(Error::Inconsistent(_)) if self.edition() != edition => return Ok(true),
-            next => next?,
-        };
-        *self.settling.lock() = Some(Settling {
-            stage: next,
-            ..settling
-        });
-        Ok(true)
-    }
-
     fn edition(&self) -> u64 {
         self.store.meta().versions.edition()
     }
@@ -294,185 +234,6 @@ impl Snapshots {
     pub(crate) fn next_id(&self) -> Result<SubvolumeId> {
         let last = *self.last_given.lock();
         free_id(self.store.meta().versions.subvolumes(), last)
-    }
-
-    /// What is settled, from where it was left, or anew.
-    fn settling(&self) -> Option<Settling> {
-        let before = self.settling.lock().clone();
-        let meta = self.store.meta();
-        let (number, version) = meta.versions.unsettled()?;
-        let same = before.filter(|s| s.number == number && s.version == *version);
-        same.or_else(|| {
-            Some(Settling {
-                number,
-                version: version.clone(),
-                stage: Stage::Changed(Bound::Unbounded),
-            })
-        })
-    }
-
-    /// The first entry of what a version, and those that it absorbed, are known to have changed.
-    fn next_entry(&self, number: VersionId, from: Bound<Key>) -> Result<Option<Key>> {
-        Ok(self.next_changes(number, from)?.map(|(entry, _)| entry))
-    }
-
-    /// The same with what is known there.
-    fn next_changes(&self, number: VersionId, from: Bound<Key>) -> Result<Option<(Key, Changes)>> {
-        self.store.view(|view| {
-            let owned = view.find(|meta| {
-                let at = meta.versions.at_version(Key::GLOBAL, number)?;
-                Ok(at.scope.owned().to_vec())
-            })?;
-            for (first, last) in owned {
-                let start = Key::changes(VersionId(first), Ino(0));
-                let end = Key::changes(VersionId(last), Ino(u64::MAX));
-                let from = match from {
-                    Bound::Excluded(key) if key >= start => Bound::Excluded(key),
-                    _ => Bound::Included(start),
-                };
-                let mut found = None;
-                view.scan_stored((from, Bound::Included(end)), |key, _| {
-                    found = (key <= end).then_some(key);
-                    Ok(ControlFlow::Break(()))
-                })?;
-                if let Some(entry) = found {
-                    let known = view.find(|meta| changes::known(meta, &entry))?;
-                    return Ok(Some((entry, known)));
-                }
-            }
-            Ok(None)
-        })
-    }
-
-    /// Settles one inode that a version changed.
-    fn settle_changed(&self, settling: &Settling, from_entry: Bound<Key>) -> Result<Stage> {
-        let Settling {
-            number, version, ..
-        } = settling;
-        let Some(entry) = self.next_entry(*number, from_entry)? else {
-            return Ok(if version.is_discarded {
-                Stage::Made(Ino(version.first_ino))
-            } else {
-                Stage::Over
-            });
-        };
-        let ino = Ino(entry.item);
-        // Only a damaged tree has others.
-        let is_inode = ino == ino.plain() && ino != SHARED;
-        let parts = self.store.view::<_, Error>(|view| {
-            view.find(|meta| {
-                if !settling.is_current(meta) || !is_inode {
-                    return Ok(Vec::new());
-                }
-                let at = meta.versions.at_version(ino, *number)?;
-                let is_gone = version.is_discarded || !meta.is_there(&at)?;
-                let changes = changes::known(meta, &entry)?;
-                let inode = ((KeyKind::INODE, 0), (KeyKind::INODE, 1));
-                let ranges = changes.ranges().iter().map(|range| {
-                    let end = range.last.checked_add(1);
-                    let end = end.map_or((KeyKind(range.kind.0 + 1), 0), |end| (range.kind, end));
-                    ((range.kind, range.first), end)
-                });
-                Ok(match is_gone {
-                    true => vec![ALL_ITEMS],
-                    false => [inode].into_iter().chain(ranges).collect(),
-                })
-            })
-        })?;
-        for (from, to) in parts {
-            if !self.settle_inode(settling, ino, from, to)? {
-                return Ok(Stage::Changed(from_entry));
-            }
-        }
-        // What the version itself is known to have changed has all of it from now on, unless nobody asks for it any more.
-        let is_kept = version.parent.is_some() && ino.0 < version.first_ino;
-        let own = Key::changes(*number, ino);
-        if !is_kept || entry != own {
-            self.history.update::<_, Error>(Intent::Shrink, |tx| {
-                if !tx.find(|meta| Ok(settling.is_current(meta)))? {
-                    return Ok(());
-                }
-                if is_kept && tx.find(|meta| Ok(meta.get(&entry)?.is_some()))? {
-                    let (mut all, old) = tx.find(|meta| {
-                        Ok((changes::known(meta, &own)?, changes::known(meta, &entry)?))
-                    })?;
-                    old.ranges().iter().for_each(|range| all.add(*range));
-                    tx.put(own, all.encode());
-                }
-                tx.delete(entry);
-                Ok(())
-            })?;
-        }
-        Ok(Stage::Changed(Bound::Excluded(entry)))
-    }
-
-    /// Settles an inode that was made in a discarded version.
-    fn settle_made(&self, settling: &Settling, from: Ino) -> Result<Stage> {
-        let next = self.next_owned(settling.number, from)?;
-        let Some(ino) = next.filter(|_| !fault(Fault::MadeNotSettled)) else {
-            return Ok(Stage::Over);
-        };
-        let is_settled = self.settle_inode(settling, ino, ALL_ITEMS.0, ALL_ITEMS.1)?;
-        Ok(Stage::Made(if is_settled { Ino(ino.0 + 1) } else { ino }))
-    }
-
-    /// The first inode, from one on, of which a version owns anything.
-    fn next_owned(&self, number: VersionId, from: Ino) -> Result<Option<Ino>> {
-        let at = self.store.meta().versions.at_version(from, number)?;
-        let mut from = Bound::Included(Key::new(from, KeyKind(0), 0));
-        let end = Key::new(Ino(Ino::END), KeyKind(0), 0);
-        loop {
-            let (found, last) = self.store.look(Walked::Stored, from, &(..end), |key, _| {
-                let owned = at.scope.owns(key.version) && !key.is_unversioned();
-                owned.then_some(key.ino)
-            })?;
-            if let Some(ino) = found.first() {
-                return Ok(Some(*ino));
-            }
-            match last {
-                Some(key) => from = Bound::Excluded(key),
-                None => return Ok(None),
-            }
-        }
-    }
-
-    /// Settles items of an inode, as many in a record as one should have. False if the version is not what it was.
-    fn settle_inode(&self, settling: &Settling, ino: Ino, from: Place, to: Place) -> Result<bool> {
-        let mut from = from;
-        loop {
-            let next = self.history.update::<_, Error>(Intent::Shrink, |tx| {
-                if !tx.find(|meta| Ok(settling.is_current(meta)))? {
-                    return Ok(None);
-                }
-                let found = tx.find(|meta| settle::find(meta, settling.number, ino, from, to))?;
-                if let Some(settle) = found.settle {
-                    tx.push(Op::Settle(settle));
-                }
-                Ok(Some(found.next))
-            })?;
-            match next {
-                Some(Some(next)) => from = next,
-                Some(None) => return Ok(true),
-                None => return Ok(false),
-            }
-        }
-    }
-
-    /// A version is settled, or gone.
-    fn end(&self, settling: &Settling) -> Result<()> {
-        self.history.update(Intent::Shrink, |tx| {
-            let mut edit = tx.find(|meta| Ok(meta.versions.edit()))?;
-            // It may have absorbed another one meanwhile.
-            if edit.versions.get(&settling.number) != Some(&settling.version) {
-                return Ok(());
-            }
-            if settling.version.is_discarded {
-                edit.versions.remove(&settling.number);
-            } else if let Some(version) = edit.versions.get_mut(&settling.number) {
-                version.is_unsettled = false;
-            }
-            put_differences(tx, &edit)
-        })
     }
 
     /// The first inodes behind one that may differ between two subvolumes, by number, at most so many.
@@ -575,7 +336,7 @@ impl Snapshots {
         let mut parts: BTreeMap<Ino, Changes> = BTreeMap::new();
         for number in self.versions_apart(from, to)? {
             let mut from = Bound::Unbounded;
-            while let Some((entry, known)) = self.next_changes(number, from)? {
+            while let Some((entry, known)) = settling::next_changes(&self.store, number, from)? {
                 if entry.item != 0 {
                     let all = parts.entry(Ino(entry.item)).or_default();
                     let ranges = known.ranges().iter();
@@ -656,15 +417,4 @@ fn check_name(all: &Subvolumes, name: &[u8]) -> Result<()> {
 /// Bytes that a subvolume takes at most.
 fn item_bytes(subvolume: &Subvolume) -> usize {
     SUBVOLUME_BYTES + subvolume.name.len()
-}
-
-/// Puts what an edited table has other than the one that is there.
-fn put_differences(tx: &mut Transaction<'_>, edit: &Edit) -> Result<()> {
-    for (key, value) in tx.find(|meta| Ok(meta.versions.differences(edit)))? {
-        match value {
-            Some(value) => tx.put(key, value),
-            None => tx.delete(key),
-        }
-    }
-    Ok(())
 }

@@ -88,6 +88,8 @@ const ENGINE: &[&str] = &[
     "reclaim",
     // Changes in their order, and the content of files.
     "history",
+    // What deleted snapshots held: who needs room removes it.
+    "settling",
     "data",
     // Subvolumes: what changes which versions they show.
     "snapshots",

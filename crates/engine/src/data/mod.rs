@@ -46,6 +46,7 @@ use crate::history::History;
 use crate::meta::{Intent, Transaction};
 use crate::placement::Placement;
 use crate::reclaim::{Demand, Reclaimer};
+use crate::settling::Settler;
 use crate::space::Space;
 use crate::store::Store;
 pub use clone::{CloneRange, CloneWhen, Cloned};
@@ -72,6 +73,7 @@ pub(crate) struct FileData {
     placement: Arc<Placement>,
     reclaimer: Arc<Reclaimer>,
     history: Arc<History>,
+    settler: Arc<Settler>,
     files: Files,
     rewrites: Rewrites,
     truncations: Truncations,
@@ -95,6 +97,7 @@ impl FileData {
         placement: &Arc<Placement>,
         reclaimer: &Arc<Reclaimer>,
         history: &Arc<History>,
+        settler: &Arc<Settler>,
     ) -> FileData {
         let (options, alarm) = (&store.options, &store.media.alarm);
         FileData {
@@ -103,6 +106,7 @@ impl FileData {
             placement: Arc::clone(placement),
             reclaimer: Arc::clone(reclaimer),
             history: Arc::clone(history),
+            settler: Arc::clone(settler),
             files: Files::new(store),
             rewrites: Rewrites::default(),
             truncations: Truncations::default(),
@@ -125,13 +129,14 @@ impl FileData {
         intent: Intent,
         f: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
-        self.history.prepare(intent)?;
-        let is_full = || !self.space.has_metadata_room();
-        if intent == Intent::Grow && is_full() {
-            self.flush_reservations()?;
-            if is_full() {
-                return Err(self.store.zones.no_space().into());
+        while let Err(error) = self.history.prepare(intent) {
+            if !(matches!(error, Error::NoSpace) && self.settler.settle_some()?) {
+                return Err(error.into());
             }
+        }
+        let room = || self.space.has_metadata_room().then_some(());
+        if intent == Intent::Grow && self.hold(room)?.is_none() {
+            return Err(self.store.zones.no_space().into());
         }
         let (result, _) = self.history.enter(None, f)?;
         Ok(result)
@@ -150,9 +155,28 @@ impl FileData {
         self.store.activity.note();
     }
 
+    /// Has `hold` take room: at once, or when what is reserved and not needed was given back, or as soon as enough is removed of what deleted
+    /// snapshots held.
+    fn hold<R>(&self, hold: impl Fn() -> Option<R>) -> Result<Option<R>> {
+        if let Some(held) = hold() {
+            return Ok(Some(held));
+        }
+        if self.flush_reservations()?
+            && let Some(held) = hold()
+        {
+            return Ok(Some(held));
+        }
+        while self.settler.settle_some()? {
+            if let Some(held) = hold() {
+                return Ok(Some(held));
+            }
+        }
+        Ok(None)
+    }
+
     /// Writes back what is staged and writes dirty metadata pages, to give back the part of their reservations that they
     /// do not need. True if there was something to write: then the caller looks at the count again.
-    pub(crate) fn flush_reservations(&self) -> Result<bool> {
+    fn flush_reservations(&self) -> Result<bool> {
         let mut worked = false;
         // Only what is staged now: other threads may go on writing for ever.
         let mut left = self.space.staged_blocks();

@@ -397,11 +397,8 @@ impl FileData {
     pub(super) fn stage_stored(&self, ino: Ino, file: &File, blocks: Range<u64>) -> Result<()> {
         for block in blocks {
             let content = self.read_block(ino, block)?;
-            let has_room =
-                self.space.reserve(1) || self.flush_reservations()? && self.space.reserve(1);
-            if !has_room {
-                return Err(self.store.zones.no_space());
-            }
+            let reserved = self.hold(|| self.space.reserve(1).then_some(()))?;
+            reserved.ok_or_else(|| self.store.zones.no_space())?;
             let mut staged = file.lock();
             staged.write_blocks(block, &content)?;
             self.count_staged(&mut staged);
@@ -428,11 +425,7 @@ impl FileData {
         })?;
         let wanted = holes.iter().map(|(a, b)| b - a).sum();
         // Held until the tree counts it: of several at a time none gets what another has.
-        let hold = || self.space.hold_unwritten(wanted);
-        let reservation = match hold() {
-            Some(reservation) => Some(reservation),
-            None => self.flush_reservations()?.then(hold).flatten(),
-        };
+        let reservation = self.hold(|| self.space.hold_unwritten(wanted))?;
         let reservation = reservation.ok_or_else(|| self.store.zones.no_space())?;
         let reserved = self.history.update::<_, Error>(Intent::Shrink, |tx| {
             for range in holes.iter().copied() {

@@ -370,7 +370,9 @@ impl FileData {
         if self.space.has_room_over(new, overwriting) {
             return Ok(mapped);
         }
-        if !std::mem::replace(flushed, true) && self.flush_reservations()? {
+        if !std::mem::replace(flushed, true) && self.flush_reservations()?
+            || self.settler.settle_some()?
+        {
             return Ok(Mapped::default());
         }
         Err(self.store.zones.no_space())

@@ -85,11 +85,7 @@ impl FileData {
             })?;
             (from, needed) = (part.end, needed + part.needed);
         }
-        let hold = || self.space.hold_unwritten(needed);
-        let held = match hold() {
-            Some(held) => Some(held),
-            None => self.flush_reservations()?.then(hold).flatten(),
-        };
+        let held = self.hold(|| self.space.hold_unwritten(needed))?;
         held.ok_or_else(|| self.store.zones.no_space())
     }
 

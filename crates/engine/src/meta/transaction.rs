@@ -11,6 +11,7 @@ use persimmon_format::{Ino, Key, KeyKind, PageId, SubvolumeId, VersionId, Volume
 
 use super::apply::decode_inode;
 use super::extents::{self, MappedExtent};
+use super::versions::Edit;
 use super::{Meta, tree};
 use crate::error::{Error, Result};
 
@@ -356,6 +357,17 @@ impl<'a> Transaction<'a> {
             self.next_ino = self.next_ino.max(key.ino.plain().0 + 1);
         }
         self.ops.push(Op::Put { key, value });
+    }
+
+    /// Puts what an edited table of versions has other than the one that is there.
+    pub(crate) fn put_versions(&mut self, edit: &Edit) -> Result<()> {
+        for (key, value) in self.find(|meta| Ok(meta.versions.differences(edit)))? {
+            match value {
+                Some(value) => self.put(key, value),
+                None => self.delete(key),
+            }
+        }
+        Ok(())
     }
 
     /// Inserts or replaces an inode.

@@ -11,6 +11,7 @@ use persimmon_format::{Ino, Key, KeyKind, SubvolumeId, VersionId};
 use super::Snapshots;
 use crate::error::{Error, Result};
 use crate::meta::{extents, references};
+use crate::settling;
 use crate::store::Walked;
 
 /// Blocks of the store of shared blocks that one look takes.
@@ -45,7 +46,7 @@ impl Snapshots {
         };
         let mut inos = BTreeSet::new();
         let mut from = Bound::Unbounded;
-        while let Some(entry) = self.next_entry(child, from)? {
+        while let Some(entry) = settling::next_entry(&self.store, child, from)? {
             inos.insert(Ino(entry.item));
             from = Bound::Excluded(entry);
         }

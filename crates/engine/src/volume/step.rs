@@ -93,7 +93,7 @@ pub(super) fn run(engine: &Engine, task: Task) -> Result<Progress> {
         Task::Clean => engine.reclaimer.clean_one().map(done),
         Task::FreeZones if store.zones.all_reclaimable_zones() == 0 => Ok(Progress::Idle),
         Task::FreeZones => engine.checkpoints.write_zones().map(|()| Progress::Worked),
-        Task::Settle => engine.snapshots.settle_some().map(done),
+        Task::Settle => engine.settler.settle_some().map(done),
         Task::Count => engine.quotas.count_some().map(done),
         Task::Truncate => engine.data.finish_a_truncation().map(done),
         Task::Examine => {

@@ -5,7 +5,8 @@
 use crate::common::content::{
     check_stored, clone, large_zones, open, read, settle, text, valid_blocks, write,
 };
-use crate::common::{NOW, create, fresh, noise};
+use crate::common::{NOW, create, fresh, noise, unlink};
+use persimmon_engine::Error;
 use persimmon_format::{Compression, SubvolumeId};
 
 const BLOCK: usize = 4096;
@@ -52,4 +53,51 @@ fn what_a_snapshot_holds_of_shared_blocks_is_told() {
         assert!(read(&volume, kept, 0, 60 * BLOCK) == noise(3, 60 * BLOCK));
         check_stored(&volume);
     }
+}
+
+/// Right after a snapshot was deleted on a full volume everything was refused, until the background had removed what it alone held.
+#[test]
+fn what_a_deleted_snapshot_held_can_be_taken_at_once() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::None);
+    let total = volume.space().total_bytes as usize / BLOCK;
+    let held = create(&volume).unwrap();
+    for block in (0..total / 2).step_by(32) {
+        write(
+            &volume,
+            held,
+            block * BLOCK,
+            &noise(block as u64, 32 * BLOCK),
+        );
+    }
+    volume.sync().unwrap();
+    let id = volume.snapshots().take(MAIN, b"s", true, NOW).unwrap();
+    unlink(&volume, &[held]);
+    volume.reclaim(&[held]).unwrap();
+    settle(&volume);
+    let file = create(&volume).unwrap();
+    let append = |block: usize, blocks: usize| {
+        let offset = (block * BLOCK) as u64;
+        volume.write(file, offset, &noise(block as u64, blocks * BLOCK), NOW)
+    };
+    let mut end = 0;
+    for blocks in [32, 1] {
+        loop {
+            match append(end, blocks) {
+                Ok(_) => end += blocks,
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    while create(&volume).is_ok() {}
+    volume.snapshots().delete(id).unwrap();
+    create(&volume).unwrap();
+    for _ in 0..total / 4 / 32 {
+        append(end, 32).unwrap();
+        end += 32;
+    }
+    volume.sync().unwrap();
+    settle(&volume);
+    check_stored(&volume);
 }
