@@ -546,7 +546,7 @@ fn survived(vfs: &Vfs, stop: &Stop, task: Task, error: &Error) -> Found {
 }
 
 /// Decides after an error whether to go on, later.
-fn survives(vfs: &Vfs, stop: &Stop, task: impl fmt::Debug, error: &Error) -> bool {
+fn survives(vfs: &Vfs, stop: &Stop, task: impl fmt::Display, error: &Error) -> bool {
     match error {
         Error::ReadOnly { .. } => {
             info!("background work ends: {error}");
@@ -555,12 +555,12 @@ fn survives(vfs: &Vfs, stop: &Stop, task: impl fmt::Debug, error: &Error) -> boo
         // Passing states of affairs: somebody may free space, here or on the host.
         Error::NoSpace => {}
         Error::Device(DeviceError::HostFull) | Error::ResetsFail { .. } => {
-            warn!("{task:?}: {error}")
+            warn!("{task}: {error}")
         }
         // The damage is fenced in: who needs the item is told, and all others go on.
-        Error::ItemDamaged { .. } => warn!("{task:?}: {error}"),
+        Error::ItemDamaged { .. } => warn!("{task}: {error}"),
         _ => {
-            error!("{task:?}: {error}");
+            error!("{task}: {error}");
             if vfs.options().on_error == OnError::ReadOnly {
                 error!("the volume takes no more changes (errors=remount-ro)");
                 vfs.volume().make_read_only();

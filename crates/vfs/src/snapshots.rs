@@ -147,7 +147,8 @@ impl Vfs {
         if self.handles.is_written(id) {
             return Err(Error::SnapshotInUse);
         }
-        self.watch(self.volume.snapshots().delete(id))?;
+        let deleted = self.watch(self.volume.snapshots().delete(id));
+        deleted.map_err(not_found_if_gone)?;
         // Its number may be given to another one: nothing of it may be taken for that one's.
         self.handles.invalidate(id);
         self.nodes.forget_subvolume(id);
@@ -165,7 +166,8 @@ impl Vfs {
             return Err(Error::Invalid("an exchange of snapshots"));
         }
         self.writable()?;
-        self.watch(self.volume.snapshots().rename(id, new_name))?;
+        let renamed = self.watch(self.volume.snapshots().rename(id, new_name));
+        renamed.map_err(not_found_if_gone)?;
         self.snapshots.note(self.now());
         Ok(())
     }
@@ -359,6 +361,14 @@ impl Vfs {
                 } = snapshot.created;
                 u64::from(seconds as u32 ^ nanoseconds.rotate_left(2))
             })
+    }
+}
+
+/// A snapshot was named, and somebody else has deleted it meanwhile.
+fn not_found_if_gone(error: Error) -> Error {
+    match error {
+        Error::Stale => Error::NotFound,
+        error => error,
     }
 }
 

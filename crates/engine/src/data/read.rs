@@ -417,8 +417,10 @@ impl FileData {
             match deliver(ino, plan.caches, used, (data, &dictionary), (offset, buf)) {
                 Err(error @ Error::DataDamaged { .. }) => {
                     let mended = used.source.mended(&self.store.media, data).ok_or(error)?;
+                    let to = (offset, &mut *buf);
+                    deliver(ino, plan.caches, used, (&mended, &dictionary), to)?;
                     tracing::warn!(%ino, block, %addr, "data is damaged, what it is otherwise known to be is used");
-                    deliver(ino, plan.caches, used, (&mended, &dictionary), (offset, buf))
+                    Ok(())
                 }
                 delivered => delivered,
             }

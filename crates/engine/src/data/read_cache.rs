@@ -33,6 +33,9 @@ const READ_BYTES_MAX: usize = 64 << 10;
 /// Sets that are changed under one lock. 512 blocks of content, so that threads seldom meet at one.
 const SHARD_SETS: usize = 64;
 
+/// Bytes of the largest cache. Its shards are made at once, and take 32 MiB then.
+const BYTES_MAX: usize = 1 << 40;
+
 /// Blocks of a set. With eight a set is full of blocks in use while others are not only where the cache is nearly all in use.
 const WAYS: usize = 8;
 
@@ -303,7 +306,7 @@ pub(crate) struct ReadCache {
 impl ReadCache {
     /// None where not one set fits.
     pub(super) fn new(bytes_max: usize) -> Option<ReadCache> {
-        let sets = bytes_max / (size_of::<Set>() + WAYS * size_of::<Block>());
+        let sets = bytes_max.min(BYTES_MAX) / (size_of::<Set>() + WAYS * size_of::<Block>());
         let sets_in_shard = sets.min(SHARD_SETS);
         let shards = sets.checked_div(sets_in_shard)?;
         Some(ReadCache {

@@ -512,7 +512,7 @@ impl FileData {
         Ok(reclaimed)
     }
 
-    /// Nothing is staged of a subvolume before what is returned is dropped.
+    /// Nothing is staged of a subvolume that is about to come before what is returned is dropped.
     pub(crate) fn hold_subvolume(&self, subvolume: SubvolumeId) -> ClosedSubvolume<'_> {
         self.closed.lock().insert(subvolume);
         ClosedSubvolume {
@@ -524,9 +524,18 @@ impl FileData {
 
     /// The same of one that is about to go. What was staged of it is written, for it may stay after all; where there is no room for that it
     /// is given up.
+    ///
+    /// Only one deletes it: another's failing would open it again to writers.
     pub(crate) fn close_subvolume(&self, subvolume: SubvolumeId) -> Result<ClosedSubvolume<'_>> {
         self.store.meta().versions.scope(subvolume)?;
-        let closed = self.hold_subvolume(subvolume);
+        if !self.closed.lock().insert(subvolume) {
+            return Err(Error::NoSuchSnapshot);
+        }
+        let closed = ClosedSubvolume {
+            data: self,
+            subvolume,
+            is_gone: false,
+        };
         match self.commit_all(subvolume) {
             Ok(()) | Err(Error::NoSpace) => {}
             Err(error) => return Err(error),

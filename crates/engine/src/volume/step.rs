@@ -1,5 +1,7 @@
 //! Background work, a step at a time: threads of the library call it in production, the simulator calls it in tests.
 
+use std::fmt;
+
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::reclaim::{Ahead, Demand};
@@ -41,6 +43,24 @@ pub enum Task {
     Count,
     /// Ask the device which zones have failed, and make the log independent of those that have.
     Examine,
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Task::WriteBack | Task::WriteBackIfDue => "writing back what waits in memory",
+            Task::Commit => "the periodic commit",
+            Task::CheckpointIfDue | Task::Checkpoint => "writing a checkpoint",
+            Task::CleanIfDue | Task::Clean => "cleaning",
+            Task::FreeIfDue | Task::FreeZones => "freeing zones",
+            Task::Reset => "resetting zones",
+            Task::GiveBackIfIdle => "giving space back to the host",
+            Task::Truncate => "finishing a truncation",
+            Task::Settle => "removing what deleted snapshots held",
+            Task::Count => "counting what owners take",
+            Task::Examine => "looking for failed zones",
+        })
+    }
 }
 
 /// What a step did.

@@ -409,6 +409,29 @@ fn fill_and_delete(seed: u64, shape: SimConfig, compression: Compression) {
     volume.close().unwrap();
 }
 
+/// Of two who delete a snapshot one does, and the other is told that it is gone: it opened the snapshot again to writers.
+#[test]
+fn one_of_two_deletes_a_snapshot() {
+    let device = fresh(SimConfig::new(60, 512));
+    let volume = open(&device, Compression::None);
+    for round in 0..100 {
+        let name = format!("{round}");
+        let id = volume.snapshots().take(MAIN, name.as_bytes(), false, NOW);
+        let id = id.unwrap();
+        let deleted = std::thread::scope(|scope| {
+            let delete = || scope.spawn(|| volume.snapshots().delete(id));
+            [delete(), delete()].map(|one| one.join().unwrap())
+        });
+        assert_eq!(deleted.iter().filter(|one| one.is_ok()).count(), 1);
+        let refused = deleted.into_iter().find_map(Result::err);
+        assert!(
+            matches!(refused, Some(Error::NoSuchSnapshot)),
+            "{refused:?}"
+        );
+    }
+    volume.sync().unwrap();
+}
+
 /// Snapshots are deleted while what earlier ones held is being removed: a version that is settled may be absorbed in the midst of it.
 #[test]
 fn snapshots_are_deleted_while_others_are_settled() {
