@@ -198,6 +198,7 @@ impl FileData {
         let caches = Caches {
             blocks: self.kept(ino),
             frames: self.kept(ino),
+            past_memory: false,
         };
         let mut plan = Plan::through(caches);
         let range = (block, end);

@@ -127,7 +127,8 @@ impl FileData {
         Ok(len)
     }
 
-    /// Reads bytes that the file has, past the blocks in memory: nobody else may want them.
+    /// Reads bytes that the file has, as the device has them: of two equal blocks that one is given up which can be read is not to be
+    /// the one that is left where the other, in memory, seems to be whole.
     fn read_exactly<'b>(
         &self,
         (ino, block): (Ino, u64),
@@ -136,12 +137,7 @@ impl FileData {
         buffer: &'b mut Vec<u8>,
     ) -> Result<&'b [u8]> {
         buffer.resize(count, 0);
-        let read = self.read_direct(ino, block * BLOCK + at, buffer)?;
-        if read < count {
-            return Err(Error::Inconsistent(format!(
-                "inode {ino} became shorter while it could not be changed"
-            )));
-        }
+        self.read_past_memory(ino, block * BLOCK + at, buffer)?;
         Ok(buffer)
     }
 

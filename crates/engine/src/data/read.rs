@@ -290,16 +290,19 @@ impl FileData {
         Ok(())
     }
 
-    /// Whether a block of a file can be read from the device, past all that is in memory; or it waits to be written there.
+    /// Reads bytes that the file has as they are on the device, past all that is in memory of it, but for what waits to be written there.
+    pub(super) fn read_past_memory(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<()> {
+        look_again(|_| {
+            let missing = self.copy_staged(ino, offset, buf);
+            let mut missing = missing.into_iter();
+            missing.try_for_each(|range| self.read_tree(Caches::NONE, ino, range, offset, buf))
+        })
+    }
+
+    /// Whether a block of a file can be read from the device; or it waits to be written there.
     pub(crate) fn check_block(&self, ino: Ino, block: u64) -> Result<()> {
         let offset = block.saturating_mul(BLOCK_SIZE as u64);
-        let mut content = [0; BLOCK_SIZE];
-        look_again(|_| {
-            let missing = self.copy_staged(ino, offset, &mut content);
-            missing.into_iter().try_for_each(|range| {
-                self.read_tree(Caches::NONE, ino, range, offset, &mut content)
-            })
-        })
+        self.read_past_memory(ino, offset, &mut [0; BLOCK_SIZE])
     }
 
     /// Copies what of a range is staged; the ranges of blocks that are not.
@@ -454,12 +457,13 @@ impl FileData {
         Caches {
             blocks: cached,
             frames: cached.or_else(|| self.kept(ino)),
+            past_memory: false,
         }
     }
 
     /// A database reads a page before it changes some of it: what is stored of so few blocks is kept, for their deltas may be of it.
     fn keeping_bases<'c>(&'c self, caches: Caches<'c>, ino: Ino, blocks: u64) -> Caches<'c> {
-        let is_page = blocks <= JOURNAL_INLINE_BLOCKS_MAX;
+        let is_page = blocks <= JOURNAL_INLINE_BLOCKS_MAX && !caches.past_memory;
         let makes_deltas = self.store.options.deltas != Deltas::None;
         let kept = || self.kept(ino).filter(|_| is_page && makes_deltas);
         Caches {
@@ -549,6 +553,7 @@ impl FileData {
                         crcs.len()
                     );
                     if end == start + 1
+                        && !plan.caches.past_memory
                         && let Some(content) = self.tails.block(ino, at)
                         && crcs.get(skip) == Some(&checksum::data_block(&content))
                     {

@@ -19,12 +19,15 @@ pub(super) struct Caches<'c> {
     pub(super) blocks: Option<Cached<'c>>,
     /// What lies in compressed frames.
     pub(super) frames: Option<Cached<'c>>,
+    /// What the device holds is to be known: nothing in memory stands for it.
+    pub(super) past_memory: bool,
 }
 
 impl Caches<'_> {
     pub(super) const NONE: Caches<'static> = Caches {
         blocks: None,
         frames: None,
+        past_memory: true,
     };
 }
 
@@ -34,6 +37,7 @@ impl<'c> Caches<'c> {
         Caches {
             blocks: self.blocks.map(Cached::by_place),
             frames: self.frames.map(Cached::by_place),
+            ..self
         }
     }
 
@@ -42,6 +46,7 @@ impl<'c> Caches<'c> {
         Caches {
             blocks: self.blocks.map(|cached| cached.of_blocks(from, to)),
             frames: self.frames.map(|cached| cached.of_blocks(from, to)),
+            ..self
         }
     }
 }

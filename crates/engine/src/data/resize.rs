@@ -465,6 +465,8 @@ impl FileData {
             }
             Ok(nameless)
         })?;
+        // What waits for space on a full host is in memory alone, and the tree names where it never arrived: it stays until that can be freed.
+        self.history.prepare(Intent::Shrink)?;
         for ino in &inos {
             self.drop_staged(*ino);
         }

@@ -5,10 +5,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::content::{
-    check_counts, clone, extents, large_zones, open, read, text, with_at, write,
+    check_counts, clone, damage, extents, large_zones, open, open_with, read, text, with_at, write,
 };
 use crate::common::{NOW, create, fresh, noise};
-use persimmon_engine::{CloneWhen, Cloned, Progress, Task, Volume};
+use persimmon_engine::{CloneRange, CloneWhen, Cloned, Deltas, Error, Progress, Task, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Timestamp;
 use persimmon_format::table::Role;
@@ -424,4 +424,45 @@ fn content_and_counts_stay_right_whatever_happens() {
         shared += twin.shared;
     }
     assert!(shared > 2 << 20, "{shared}");
+}
+
+/// What was compared of a page of a database was what memory had of it: its block on the device was damaged, and the other file gave up its own
+/// for that.
+#[test]
+fn no_good_block_is_given_up_for_a_damaged_one() {
+    let device = fresh(large_zones());
+    let volume = open_with(&device, Compression::None, Deltas::InMemory);
+    let (ino, other) = (create(&volume).unwrap(), create(&volume).unwrap());
+    let mut content = noise(1, 100 * BLOCK);
+    write(&volume, ino, 0, &content);
+    volume.sync().unwrap();
+    for byte in [1, 2] {
+        content[7 * BLOCK] = byte;
+        write(&volume, ino, 7 * BLOCK, &content[7 * BLOCK..][..BLOCK]);
+        volume.sync_file(ino).unwrap();
+    }
+    volume.step(Task::Checkpoint).unwrap();
+    let page = &content[20 * BLOCK..][..BLOCK];
+    assert!(read(&volume, ino, 20 * BLOCK, BLOCK) == page);
+    damage(&device, &volume, |stored| stored == page);
+    write(&volume, other, 0, page);
+    volume.sync().unwrap();
+    let range = CloneRange {
+        from: ino,
+        from_offset: 20 * BLOCK as u64,
+        to: other,
+        to_offset: 0,
+        len: BLOCK as u64,
+        when: CloneWhen::Equal {
+            least: BLOCK as u64,
+        },
+    };
+    let refused = volume.clone_range(&range, LATER);
+    assert!(
+        matches!(refused, Err(Error::DataDamaged { .. })),
+        "{refused:?}"
+    );
+    drop(volume);
+    let volume = open(&device, Compression::None);
+    assert!(read(&volume, other, 0, BLOCK) == page);
 }

@@ -1,14 +1,13 @@
-//! A scrub of a volume with snapshots: it ends, and tells of what only a snapshot has.
+//! A scrub of a volume with snapshots: it ends, and tells of what only a snapshot has. It tells of what is damaged on the device, whatever memory has.
 
 #![allow(clippy::unwrap_used, reason = "a failure ends the test")]
 
 use std::sync::Arc;
 
-use crate::common::content::{large_zones, open, write};
+use crate::common::content::{damage, large_zones, open, open_with, read, write};
 use crate::common::{NOW, create, fresh, noise};
-use persimmon_device::{BLOCK_SIZE, ZonedDevice};
-use persimmon_engine::{ScrubCursor, ScrubFinding, Task, Volume};
-use persimmon_format::table::Role;
+use persimmon_device::BLOCK_SIZE;
+use persimmon_engine::{Deltas, ScrubCursor, ScrubFinding, Task, Volume};
 use persimmon_format::{Compression, Ino, SubvolumeId};
 use persimmon_sim::SimDevice;
 
@@ -54,20 +53,44 @@ fn a_run_as_long_as_a_step_that_was_overwritten_since_a_snapshot_is_passed() {
 fn damage_in_what_only_a_snapshot_has_is_told() {
     let device = fresh(large_zones());
     let (volume, then, content) = overwritten(&device, 3);
-    let mut damaged = 0;
-    for zone in volume.zones() {
-        let number = zone.zone.0;
-        let end = device.report(number..number + 1).unwrap()[0].write_pointer;
-        for block in (1..end).filter(|_| zone.entry.role == Role::Data) {
-            let stored = device.read(zone.zone, block, 1).unwrap();
-            if stored[..] == content[BLOCK_SIZE..2 * BLOCK_SIZE] {
-                assert!(device.corrupt(zone.zone, block, 7, 1));
-                damaged += 1;
-            }
-        }
-    }
-    assert_eq!(damaged, 1);
+    let page = &content[BLOCK_SIZE..2 * BLOCK_SIZE];
+    damage(&device, &volume, |stored| stored == page);
     let found = scrub(&volume);
     let files: Vec<_> = found.iter().filter_map(|finding| finding.file).collect();
     assert_eq!(files, [(then, 1)], "{found:?}");
+}
+
+/// A page of a database that was read, and the block that a synced file ends in, are in memory: their damage on the device was not told before the
+/// volume was opened again.
+#[test]
+fn damage_on_the_device_is_told_of_blocks_that_are_in_memory() {
+    let device = fresh(large_zones());
+    let volume = open_with(&device, Compression::None, Deltas::InMemory);
+    let ino = create(&volume).unwrap();
+    let mut content = noise(1, 99 * BLOCK_SIZE + 4000);
+    write(&volume, ino, 0, &content);
+    volume.sync_file(ino).unwrap();
+    for byte in [1, 2] {
+        content[7 * BLOCK_SIZE] = byte;
+        let page = &content[7 * BLOCK_SIZE..][..BLOCK_SIZE];
+        write(&volume, ino, 7 * BLOCK_SIZE, page);
+        volume.sync_file(ino).unwrap();
+    }
+    volume.step(Task::Checkpoint).unwrap();
+    let (page, tail) = (
+        &content[20 * BLOCK_SIZE..][..BLOCK_SIZE],
+        &content[99 * BLOCK_SIZE..],
+    );
+    assert!(read(&volume, ino, 20 * BLOCK_SIZE, BLOCK_SIZE) == page);
+    damage(&device, &volume, |stored| stored == page);
+    damage(&device, &volume, |stored| &stored[..4000] == tail);
+    let files = |found: Vec<ScrubFinding>| -> Vec<_> {
+        let mut files: Vec<_> = found.iter().filter_map(|finding| finding.file).collect();
+        files.sort_unstable();
+        files
+    };
+    assert_eq!(files(scrub(&volume)), [(ino, 20), (ino, 99)]);
+    drop(volume);
+    let volume = open(&device, Compression::None);
+    assert_eq!(files(scrub(&volume)), [(ino, 20), (ino, 99)]);
 }

@@ -265,6 +265,7 @@ impl FileData {
         let caches = Caches {
             blocks: self.kept(ino),
             frames: self.kept(ino),
+            past_memory: false,
         };
         let offset = from * BLOCK_SIZE as u64;
         let mut plan = Plan::through(caches);

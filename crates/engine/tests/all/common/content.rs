@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use persimmon_device::ZonedDevice;
 use persimmon_engine::{
     CloneRange, CloneWhen, Cloned, Deltas, Options, Progress, Seek, Task, Volume,
 };
@@ -468,4 +469,20 @@ fn change(
         check_counts(&volume);
     }
     (twin, deduplicated)
+}
+
+/// Damages the one block of file data on the device that holds this.
+pub fn damage(device: &SimDevice, volume: &Volume, holds: impl Fn(&[u8]) -> bool) {
+    let mut damaged = 0;
+    for zone in volume.zones() {
+        let number = zone.zone.0;
+        let end = device.report(number..number + 1).unwrap()[0].write_pointer;
+        for block in (1..end).filter(|_| zone.entry.role == Role::Data) {
+            if holds(&device.read(zone.zone, block, 1).unwrap()) {
+                assert!(device.corrupt(zone.zone, block, 7, 1));
+                damaged += 1;
+            }
+        }
+    }
+    assert_eq!(damaged, 1);
 }
