@@ -419,6 +419,12 @@ impl<'d> Content<'_, 'd> {
             .scan(lowest(), &mut |key, value| visit((key, value)));
     }
 
+    /// Whether anything may be as of an earlier checkpoint, and nothing tells what.
+    #[must_use]
+    pub fn may_all_be_older(&self) -> bool {
+        self.rebuilt.is_uncertain
+    }
+
     /// Whether all is there that says which versions there are, and which of them changed what.
     #[must_use]
     pub fn knows_versions(&self) -> bool {

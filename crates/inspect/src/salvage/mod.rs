@@ -85,6 +85,8 @@ pub struct Rebuilt<'d> {
     pub(crate) journal_broken: bool,
     /// Pages of which no version is left.
     pub(crate) pages_lost: u64,
+    /// Any part of the tree may be as of an earlier checkpoint, and nothing tells which.
+    pub(crate) is_uncertain: bool,
     zones_lost: Vec<ZoneId>,
     /// The newest checkpoint that wrote anything that is left.
     newest: u64,
@@ -262,6 +264,7 @@ pub fn rebuild<'d>(
         source,
         journal_broken,
         pages_lost,
+        is_uncertain: uncertain,
         newest,
         next_ino,
         zones_lost: scan.zones_lost,
