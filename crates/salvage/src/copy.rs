@@ -205,20 +205,20 @@ impl<'a, 'd> Copy<'a, 'd> {
             self.as_directory(ino, &mut inode);
             self.recovered.directories += 1;
             let names = Key::new(ino, KeyKind::DIR_ENTRY, 0);
-            self.note_damage(ino, names, Key::new(ino, KeyKind::EXTENT, 0), Lost::Names);
+            self.note_lost(ino, names, Key::extent(ino, 0), Lost::Names);
         } else if inode.is_file() {
             inode.size = 0;
         } else {
             self.recovered.others += 1;
         }
-        let xattrs = Key::new(ino, KeyKind::XATTR, 0);
         if inode.flags & FLAG_XATTRS != 0 {
-            self.note_damage(
-                ino,
-                xattrs,
-                Key::new(ino, KeyKind::SYMLINK, 0),
-                Lost::Xattrs,
-            );
+            let xattrs = Key::new(ino, KeyKind::XATTR, 0);
+            let behind = Key::new(ino, KeyKind::SYMLINK, 0);
+            self.note_lost(ino, xattrs, behind, Lost::Xattrs);
+        }
+        // Of a file this is told with its content.
+        if !inode.is_file() {
+            self.note_older(ino);
         }
         self.put(Key::inode(ino), inode.encode())?;
         let file = inode
@@ -355,7 +355,9 @@ impl<'a, 'd> Copy<'a, 'd> {
         file.strays(self)?;
         file.finish(self, &current.inode)?;
         self.recovered.files += 1;
-        let whole = current.has_inode && self.recovered.losses == current.losses_before;
+        let whole = current.has_inode
+            && self.recovered.losses == current.losses_before
+            && !self.content.may_all_be_older();
         self.recovered.files_intact += u64::from(whole);
         Ok(())
     }
@@ -452,17 +454,20 @@ impl<'a, 'd> Copy<'a, 'd> {
     }
 
     /// Notes what is lost of a range of keys that belong to an inode.
-    fn note_damage(&mut self, ino: Ino, from: Key, to: Key, lost: Lost) {
-        let damage: Vec<_> = self.content.damage(from, to).collect();
-        for part in damage {
-            match part.older {
-                None => self.lose(ino, lost),
-                Some(checkpoint) => {
-                    let detail = format!("as of checkpoint {checkpoint}");
-                    let path = self.path(ino);
-                    self.lose_at(path, ino, Lost::Older, (0, 0), detail);
-                }
-            }
+    fn note_lost(&mut self, ino: Ino, from: Key, to: Key, lost: Lost) {
+        let damage = self.content.damage(from, to);
+        for _ in 0..damage.filter(|part| part.older.is_none()).count() {
+            self.lose(ino, lost);
+        }
+    }
+
+    /// Notes what of an inode is as of an earlier checkpoint: its mode, owner and times, attributes and names.
+    fn note_older(&mut self, ino: Ino) {
+        let damage = self.content.damage(Key::inode(ino), Key::extent(ino, 0));
+        for checkpoint in damage.filter_map(|part| part.older).collect::<Vec<_>>() {
+            let detail = format!("as of checkpoint {checkpoint}");
+            let path = self.path(ino);
+            self.lose_at(path, ino, Lost::Older, (0, 0), detail);
         }
     }
 

@@ -6,10 +6,11 @@ use persimmon_format::delta::{self, block_at, is_delta, place_of};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{FLAG_DELTAS, FLAG_PREALLOCATED, Inode, SIZE_MAX, Timestamp};
 use persimmon_format::packed::{self, Packed};
-use persimmon_format::{Addr, Ino, Key};
+use persimmon_format::{Addr, Ino, Key, KeyKind};
+use persimmon_inspect::salvage::StrayBlock;
 
 use crate::copy::Copy;
-use crate::loss::{CHANGES_LOST, Lost};
+use crate::loss::{CHANGES_LOST, Lost, blocks_found};
 use crate::{Error, Result};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -26,6 +27,8 @@ pub(crate) struct File {
     end: u64,
     /// A damaged range that may go on, bytes.
     bad: Option<(u64, u64)>,
+    /// A range whose place in the store of shared blocks is lost, and of which summaries know the blocks, bytes.
+    found: Option<(u64, u64)>,
 }
 
 impl File {
@@ -38,6 +41,7 @@ impl File {
             has_deltas: found.is_some_and(|inode| inode.flags & FLAG_DELTAS != 0),
             end: 0,
             bad: None,
+            found: None,
         }
     }
 
@@ -141,7 +145,7 @@ impl File {
             let to = from.saturating_add(run.blocks.saturating_mul(BLOCK));
             match &run.extent {
                 Some(extent) => self.content(copy, from, extent)?,
-                None => self.bad_to(copy, from, to),
+                None => self.lacks(copy, from, to),
             }
             if let Some(checkpoint) = run.older {
                 let start = older.map_or(from, |(_, (start, _))| start);
@@ -154,6 +158,46 @@ impl File {
             copy.lose_at(path, self.ino, Lost::Older, range, detail);
         }
         Ok(())
+    }
+
+    /// A range whose place in the store is lost. What summaries know of it comes with the other strays, and is told if it is damaged.
+    fn lacks(&mut self, copy: &mut Copy<'_, '_>, from: u64, to: u64) {
+        let content = copy.content;
+        for at in (from..to).step_by(BLOCK_SIZE) {
+            let end = at.saturating_add(BLOCK);
+            match content.stray_blocks().get(&(self.ino, at / BLOCK)) {
+                Some(stray) if self.takes(stray) => self.found_to(copy, at, end),
+                _ => self.bad_to(copy, at, end),
+            }
+        }
+    }
+
+    /// Whether a block that only summaries know belongs into the file itself.
+    fn takes(&self, stray: &StrayBlock) -> bool {
+        self.size.is_none() || !stray.later
+    }
+
+    /// A range that summaries know; those that follow each other are told as one.
+    fn found_to(&mut self, copy: &mut Copy<'_, '_>, from: u64, to: u64) {
+        let to = to.min(self.limit());
+        if from >= to {
+            return;
+        }
+        match &mut self.found {
+            Some((_, end)) if *end == from => *end = to,
+            _ => {
+                self.tell_found(copy);
+                self.found = Some((from, to));
+            }
+        }
+    }
+
+    /// The blocks were written for the file, but nothing tells that the file did not share other ones there since.
+    fn tell_found(&mut self, copy: &mut Copy<'_, '_>) {
+        if let Some(range) = self.found.take() {
+            let path = copy.path(self.ino);
+            copy.lose_at(path, self.ino, Lost::Extents, range, blocks_found(range));
+        }
     }
 
     fn packed(&mut self, copy: &mut Copy<'_, '_>, at: u64, packed: &Packed) -> Result<()> {
@@ -250,11 +294,10 @@ impl File {
     /// What the tree has lost of the file, as far as summaries know it.
     pub(crate) fn strays(&mut self, copy: &mut Copy<'_, '_>) -> Result<()> {
         let content = copy.content;
-        let known = self.size.is_some();
         let mut found = 0u64;
         let range = (self.ino, 0)..=(self.ino, u64::MAX);
         for ((_, block), stray) in content.stray_blocks().range(range) {
-            if known && stray.later {
+            if !self.takes(stray) {
                 continue;
             }
             if is_delta(*block) {
@@ -276,19 +319,22 @@ impl File {
             let path = copy.path(self.ino);
             copy.lose_at(path, self.ino, Lost::Older, range, CHANGES_LOST.to_owned());
         }
-        let keys = (Key::extent(self.ino, 0), Key::extent(self.ino, blocks));
+        // The inode itself may be as of an earlier checkpoint, and what was empty then need not have been so since.
+        let keys = (Key::inode(self.ino), Key::extent(self.ino, blocks.max(1)));
         let damage: Vec<_> = content.damage(keys.0, keys.1).collect();
         for part in damage {
             let end = if part.to == keys.1 {
                 self.size.unwrap_or(self.end)
             } else {
-                part.to.item.saturating_mul(BLOCK)
+                offset_of(part.to)
             };
+            let range = (offset_of(part.from), end);
             let (lost, detail) = match part.older {
                 Some(checkpoint) => (Lost::Older, format!("as of checkpoint {checkpoint}")),
+                // There is nothing that says that it had content; that its attributes are lost is told.
+                None if self.size.is_none() && range.0 >= range.1 => continue,
                 None => (Lost::Extents, format!("{found} blocks of it were found")),
             };
-            let range = (part.from.item.saturating_mul(BLOCK), end);
             let path = copy.path(self.ino);
             copy.lose_at(path, self.ino, lost, range, detail);
         }
@@ -309,6 +355,7 @@ impl File {
     /// Size and attributes, when all data is there.
     pub(crate) fn finish(&mut self, copy: &mut Copy<'_, '_>, inode: &Inode) -> Result<()> {
         self.tell_bad(copy);
+        self.tell_found(copy);
         let size = self.size.unwrap_or(self.end);
         copy.to.commit_file(self.ino)?;
         let now = copy.to.attr(self.ino)?.unwrap_or_default();
@@ -333,5 +380,13 @@ impl File {
                 })
         })?;
         Ok(())
+    }
+}
+
+/// Where a file's block is whose key this is; of what comes before the first block 0.
+fn offset_of(key: Key) -> u64 {
+    match key.kind {
+        KeyKind::EXTENT => key.item.saturating_mul(BLOCK),
+        _ => 0,
     }
 }

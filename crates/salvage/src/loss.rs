@@ -3,7 +3,7 @@
 use std::fmt;
 
 use persimmon_format::shown::as_text;
-use persimmon_format::{Ino, shown};
+use persimmon_format::{BLOCK_SIZE, Ino, shown};
 use serde::{Serialize, Serializer};
 
 /// What is lost.
@@ -41,6 +41,12 @@ pub(crate) const CHANGES_LOST: &str = "the latest changes of some blocks";
 
 /// Said of what was written after the checkpoint, where the volume has snapshots.
 pub(crate) const NEWER_LEFT: &str = "in a volume with snapshots what was written last is not kept";
+
+/// Said of a range whose place in the store of shared blocks is lost, and of which summaries know all blocks.
+pub(crate) fn blocks_found((from, to): (u64, u64)) -> String {
+    let blocks = to.saturating_sub(from).div_ceil(BLOCK_SIZE as u64);
+    format!("{blocks} blocks of it were found")
+}
 
 /// A loss.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

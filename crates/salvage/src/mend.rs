@@ -19,12 +19,14 @@ use persimmon_inspect::claims::Claims;
 use persimmon_inspect::salvage::{Content, Item, Placement, Rebuilt, StrayBlock};
 use persimmon_inspect::shared::present_parts;
 
-use crate::loss::{CHANGES_LOST, Loss, Lost};
+use crate::loss::{CHANGES_LOST, Loss, Lost, blocks_found};
 use crate::store::Store;
 use crate::{Doing, Error, Result};
 
+mod missing;
 mod versions;
 
+use missing::Missing;
 use versions::Here;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -79,6 +81,7 @@ pub fn mend(
         now,
         here: Here::default(),
         is_versioned,
+        missing: Missing::default(),
         on_loss,
     };
     for gap in content.gaps().collect::<Vec<_>>() {
@@ -96,6 +99,7 @@ pub fn mend(
         mend.strays()?;
         mend.newer()?;
     }
+    mend.tell_missing();
     mend.counts()?;
     mend.tell_dangling();
     rebuild.finish().map_err(Error::New)
@@ -184,6 +188,8 @@ struct Mend<'a, 'd> {
     /// What was put at the last place, where there are several versions.
     here: Here,
     is_versioned: bool,
+    /// What files name of the store that it does not have.
+    missing: Missing,
     on_loss: &'a mut dyn FnMut(&Loss),
 }
 
@@ -296,9 +302,8 @@ impl Mend<'_, '_> {
         }
         let in_file = |block: u64| key.item.saturating_add(block - at).saturating_mul(BLOCK);
         for (from, to) in missing {
-            let path = self.path(key.ino);
-            let range = (in_file(from), in_file(to));
-            self.lose(path, key.ino, Lost::Data, range, String::new());
+            let in_file = |block: u64| key.item.saturating_add(block - at);
+            self.missing.add(key.ino, (in_file(from), in_file(to)));
         }
         let in_store = (Key::extent(SHARED, at), Key::extent(SHARED, end));
         let older = self.content.damage(in_store.0, in_store.1);
@@ -595,7 +600,23 @@ impl Mend<'_, '_> {
         } else {
             return Ok(());
         };
+        self.missing.found(ino, block);
         self.put(Key::extent(ino, block), &extent.encode())
+    }
+
+    /// Of what files name of the store that it does not have: what is there all the same was written for the file, but nothing tells that the
+    /// file did not share other blocks there since.
+    fn tell_missing(&mut self) {
+        for part in std::mem::take(&mut self.missing).parts() {
+            let (from, to) = part.blocks;
+            let range = (from.saturating_mul(BLOCK), to.saturating_mul(BLOCK));
+            let (lost, detail) = match part.is_found {
+                true => (Lost::Extents, blocks_found(range)),
+                false => (Lost::Data, String::new()),
+            };
+            let path = self.path(part.ino);
+            self.lose(path, part.ino, lost, range, detail);
+        }
     }
 
     /// Blocks that were written after the checkpoint: each file's in a file of its own.

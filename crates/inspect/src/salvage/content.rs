@@ -6,20 +6,22 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use persimmon_device::Buffer;
-use persimmon_format::delta::{self, block_at};
+use persimmon_format::delta::{self, block_at, is_delta};
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::{Inode, ROOT, SHARED};
 use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
 use persimmon_format::record::Op;
 use persimmon_format::xattr::Pieces;
-use persimmon_format::{Addr, Ino, Key, KeyKind, SubvolumeId, VersionId, ZoneId, shown};
+use persimmon_format::{Addr, Ino, Key, KeyKind, Lsn, SubvolumeId, VersionId, ZoneId, shown};
 
-use super::forest::{LostRange, LostRanges};
+use super::forest::{Instead, LostRange, LostRanges};
+use super::liveness::{Fate, Owned};
 use super::names::{Entry, Node, Nodes, Placement};
 use super::older::cut_older;
+use super::replayed::Replayed;
 use super::shares::LostShares;
-use super::summaries::{self, StrayBlock};
+use super::summaries::{self, Beside, StrayBlock};
 use super::{Rebuilt, Source, Stage};
 use crate::error::{InspectError, Result};
 use crate::state::{At, Base, Scope, State, is_of_table};
@@ -96,9 +98,22 @@ impl<'d> Rebuilt<'d> {
         cut_older(&mut state, &self.lost);
         let mut records_bad = 0;
         let mut lost_shares = LostShares::default();
+        let mut replayed = Replayed::default();
+        let log_lost = self.source == Source::Pages || self.journal_broken;
+        // Without the whole journal nothing tells where blocks were when the zone table was written.
+        let mut is_owned_of_use = snapshot.is_none() && !log_lost && self.has_older();
+        let mut owned = None;
         for record in &self.inspector.journal.records {
+            if is_owned_of_use && record.lsn > self.counted() {
+                is_owned_of_use = false;
+                owned = Some(Owned::of(&state, &self.lost, &self.inspector));
+            }
             lost_shares.note(&record.ops, &self.lost, Ino(self.next_ino));
+            replayed.note(&record.ops);
             records_bad += u64::from(state.apply(&record.ops).is_err());
+        }
+        if is_owned_of_use {
+            owned = Some(Owned::of(&state, &self.lost, &self.inspector));
         }
         let has_strange_items = self.has_lost_table() && has_strange_items(&state);
         if has_strange_items {
@@ -120,20 +135,27 @@ impl<'d> Rebuilt<'d> {
             strays: BTreeMap::new(),
             records_bad,
             lost_shares,
-            log_lost: self.source == Source::Pages || self.journal_broken,
+            log_lost,
             tree_sequence: self.tree_sequence(),
             last_frame: RefCell::default(),
         };
         content.read_nodes(progress);
         // With the whole log nothing is known better by summaries, but what the tree has lost.
-        let log_lost = content.log_lost;
         if !content.is_snapshot && (log_lost || !self.lost.is_empty()) {
-            let found = summaries::read(self, &content, log_lost, &mut |done, total| {
+            let beside = Beside {
+                log_lost,
+                replayed: &replayed,
+                owned: owned.as_ref().filter(|_| !content.is_versioned()),
+            };
+            let found = summaries::read(self, &content, &beside, &mut |done, total| {
                 progress(Stage::Summaries, done, total);
             });
             self.inspector.media.check_supported()?;
             content.strays = found.strays;
             content.follow(found.moved);
+            if content.take_newer(found.newer, (&found.fates, owned.as_ref())) {
+                content.read_nodes(progress);
+            }
         }
         let inos = content.strays.keys().map(|(ino, _)| *ino);
         let inos: BTreeSet<Ino> = inos.filter(|ino| *ino != SHARED).collect();
@@ -146,6 +168,18 @@ impl<'d> Rebuilt<'d> {
         let (from, to) = (Key::subvolume(SubvolumeId::MAIN), Key::inode(ROOT));
         let is_of_it = |lost: &LostRange| lost.low < to && lost.high.is_none_or(|high| from < high);
         self.lost.iter().any(is_of_it)
+    }
+
+    /// The last record that the zone table counts.
+    fn counted(&self) -> Lsn {
+        let checkpoint = self.inspector.checkpoint.as_ref();
+        checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.footer.counted)
+    }
+
+    /// Whether an older leaf stands in for a lost one.
+    fn has_older(&self) -> bool {
+        let mut lost = self.lost.iter();
+        lost.any(|lost| matches!(lost.instead, Instead::Older(_)))
     }
 
     /// The newest sequence of the zones that the pages of the tree are in.
@@ -189,6 +223,45 @@ impl<'d> Content<'_, 'd> {
             // Where that cannot be done the tree stays as it is, and the block is told as lost.
             let _ = self.state.apply(&[op]);
         }
+    }
+
+    /// Takes blocks that are newer than what the tree has in their places. Those that the file is known to have go there, and what the tree has
+    /// gives way; those that are known to be nobody's are left out; all others are kept beside the file. Whether anything of the tree gave way.
+    fn take_newer(
+        &mut self,
+        newer: BTreeMap<(Ino, u64), StrayBlock>,
+        (fates, owned): (&[Fate], Option<&Owned>),
+    ) -> bool {
+        let mut replaced: Vec<(Ino, u64, u64)> = Vec::new();
+        for ((ino, block), mut stray) in newer {
+            let zone = stray.extent.addr().map(|addr| addr.zone().0 as usize);
+            let fate = zone.and_then(|zone| fates.get(zone).copied());
+            let is_shared = owned.is_none_or(|owned| owned.has(&stray.extent));
+            let is_known = summaries::known(self, (ino, block)).is_some();
+            match fate.filter(|_| !is_shared) {
+                Some(Fate::Dead) => continue,
+                // A delta says itself whether it is one to what the tree has.
+                _ if is_delta(block) => stray.later = is_known,
+                Some(Fate::Live) => {
+                    stray.later = false;
+                    match replaced.last_mut() {
+                        _ if !is_known => {}
+                        Some((last, _, end)) if (*last, *end) == (ino, block) => *end += 1,
+                        _ => replaced.push((ino, block, block + 1)),
+                    }
+                }
+                Some(Fate::Unknown) | None => {}
+            }
+            summaries::put_newest(&mut self.strays, (ino, block), stray);
+        }
+        for (ino, from, to) in &replaced {
+            let (ino, from, to) = (*ino, *from, *to);
+            if self.state.apply(&[Op::Punch { ino, from, to }]).is_err() {
+                let kept = self.strays.range_mut((ino, from)..(ino, to));
+                kept.for_each(|(_, stray)| stray.later = true);
+            }
+        }
+        !replaced.is_empty()
     }
 
     fn read_nodes(&mut self, progress: &mut dyn FnMut(Stage, u64, u64)) {
@@ -375,7 +448,10 @@ impl<'d> Content<'_, 'd> {
     /// Who is whose, and where everything goes.
     #[must_use]
     pub fn placement(&self) -> Placement {
-        let newer = self.strays.iter().filter(|(_, block)| block.later);
+        let strays = self.strays.iter();
+        // A delta counts with the content of the file itself. Where the log is lost it is told all the same: the file may have changed further.
+        let newer = strays
+            .filter(|((_, block), stray)| stray.later && (self.log_lost || !is_delta(*block)));
         let newer = newer.map(|((ino, _), _)| *ino);
         let newer: BTreeSet<Ino> = newer.filter(|ino| *ino != SHARED).collect();
         Placement::new(&self.nodes, newer, &|entry| self.name(entry))
@@ -417,6 +493,12 @@ impl<'d> Content<'_, 'd> {
         let _ = self
             .state
             .scan(lowest(), &mut |key, value| visit((key, value)));
+    }
+
+    /// Whether anything may be as of an earlier checkpoint, and nothing tells what.
+    #[must_use]
+    pub fn may_all_be_older(&self) -> bool {
+        self.rebuilt.is_uncertain
     }
 
     /// Whether all is there that says which versions there are, and which of them changed what.
@@ -612,7 +694,7 @@ fn scope_of(state: &State<'_, '_>, name: &[u8]) -> Option<Rc<Scope>> {
     Some(versions.scope(snapshot.version))
 }
 
-fn lowest() -> Key {
+pub(super) fn lowest() -> Key {
     Key::from_bytes(&[0; Key::LEN])
 }
 

@@ -3,7 +3,7 @@
 
 use persimmon_format::page::PageView;
 use persimmon_format::table::MatEntry;
-use persimmon_format::{Key, PageId};
+use persimmon_format::{Ino, Key, PageId};
 
 use super::content::Damage;
 use super::scan::{PageVersion, Scan};
@@ -32,6 +32,11 @@ pub(crate) enum Instead {
 impl LostRange {
     pub(crate) fn holds(&self, key: &Key) -> bool {
         *key >= self.low && self.high.is_none_or(|high| *key < high)
+    }
+
+    /// Whether an inode has, or could have, items in it.
+    pub(crate) fn holds_any_of(&self, ino: Ino) -> bool {
+        self.low.ino <= ino && self.high.is_none_or(|high| ino <= high.ino)
     }
 
     /// What of it is in a range of keys.

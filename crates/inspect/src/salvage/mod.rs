@@ -10,17 +10,21 @@
 //!
 //! Nothing here writes. Memory: about 110 bytes for each version of a page on the device, 70 for
 //! each inode and 32 for each name, 40 for each data block that summaries alone know of, and the
-//! journal, where there is one.
+//! journal, where there is one; where an older leaf stands in for a lost one, a bit for each block
+//! of the data zones, and 4 bytes a zone for each of at most 64 earlier checkpoints.
 
 mod audit;
 mod content;
 mod forest;
+mod liveness;
 mod names;
 mod older;
+mod replayed;
 mod scan;
 mod shares;
 mod summaries;
 mod tables;
+mod then;
 
 use persimmon_device::ZonedDevice;
 use persimmon_format::footer::{Footer, LogPosition};
@@ -44,6 +48,7 @@ use audit::audit;
 use forest::{Forest, Grower, Instead, LostRange, LostRanges};
 use scan::Scan;
 use tables::{Mat, Trust};
+use then::Then;
 
 /// Checkpoints tried, the newest first.
 const CHECKPOINTS_MAX: usize = 4;
@@ -85,6 +90,10 @@ pub struct Rebuilt<'d> {
     pub(crate) journal_broken: bool,
     /// Pages of which no version is left.
     pub(crate) pages_lost: u64,
+    /// Any part of the tree may be as of an earlier checkpoint, and nothing tells which.
+    pub(crate) is_uncertain: bool,
+    /// What is newer than leaves that stand in for lost ones.
+    then: Then,
     zones_lost: Vec<ZoneId>,
     /// The newest checkpoint that wrote anything that is left.
     newest: u64,
@@ -246,6 +255,7 @@ pub fn rebuild<'d>(
     } else {
         u64::MAX
     };
+    let then = Then::of(&inspector, &scan, &checkpoint, &forest.lost);
     inspector.checkpoint = Some(checkpoint);
     inspector.journal = journal;
     let (findings, _, _) = findings.into_parts();
@@ -262,6 +272,8 @@ pub fn rebuild<'d>(
         source,
         journal_broken,
         pages_lost,
+        is_uncertain: uncertain,
+        then,
         newest,
         next_ino,
         zones_lost: scan.zones_lost,

@@ -61,6 +61,18 @@ impl Chunks {
         versions.get(older.checked_sub(1)?).copied()
     }
 
+    /// The oldest version of a chunk that a checkpoint wrote in a range of checkpoints.
+    pub(crate) fn first_of(
+        &self,
+        number: u64,
+        checkpoints: std::ops::RangeInclusive<u64>,
+    ) -> Option<ChunkVersion> {
+        let versions = self.versions.get(&number)?;
+        let older = versions.partition_point(|version| version.checkpoint < *checkpoints.start());
+        let first = versions.get(older).copied();
+        first.filter(|version| checkpoints.contains(&version.checkpoint))
+    }
+
     /// One more than the largest number.
     pub(crate) fn len(&self) -> usize {
         self.versions

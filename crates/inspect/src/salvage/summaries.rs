@@ -23,6 +23,8 @@ use persimmon_format::{Addr, DeviceId, Ino, Key, ZoneId};
 use super::Rebuilt;
 use super::content::Content;
 use super::forest::Instead;
+use super::liveness::{Fate, Named, Owned};
+use super::replayed::Replayed;
 use crate::summaries::DataZone;
 use crate::volume::Inspector;
 
@@ -31,10 +33,10 @@ use crate::volume::Inspector;
 pub struct StrayBlock {
     /// It as an extent: a frame of one block, or a packed extent of one.
     pub extent: Extent,
-    /// It was written after the checkpoint; else it belongs into what the tree has lost.
+    /// It was written after the checkpoint, or after the earlier one as of which the tree has its place, and whether it is the file's still
+    /// nothing tells; else it belongs into what the tree has lost.
     pub later: bool,
-    /// Sequence of the zone, block in it, byte in that.
-    newness: (u64, u32, usize),
+    newness: Newness,
 }
 
 /// A block of a file as a summary tells it.
@@ -51,6 +53,9 @@ fn start_of(extent: &Extent) -> usize {
     }
 }
 
+/// Sequence of the zone, block in it, byte in that.
+type Newness = (u64, u32, usize);
+
 /// What summaries tell and the tree does not, by file and block.
 #[derive(Default)]
 pub(crate) struct Found {
@@ -58,21 +63,51 @@ pub(crate) struct Found {
     pub strays: BTreeMap<(Ino, u64), StrayBlock>,
     /// Where blocks are that are not any more where the tree says.
     pub moved: BTreeMap<(Ino, u64), Extent>,
+    /// Blocks that were written after the earlier checkpoint as of which the tree has their place.
+    pub newer: BTreeMap<(Ino, u64), StrayBlock>,
+    /// What became of such blocks, by zone.
+    pub fates: Vec<Fate>,
+    /// The newest places, other than the tree says, that what it has of a block as of an earlier checkpoint was written to.
+    known: BTreeMap<(Ino, u64), Newness>,
+}
+
+/// What else tells of blocks than their summaries.
+pub(super) struct Beside<'a> {
+    /// Changes are lost.
+    pub log_lost: bool,
+    /// Where the journal changed files.
+    pub replayed: &'a Replayed,
+    /// What intact leaves have; nothing where there are versions.
+    pub owned: Option<&'a Owned>,
+}
+
+/// A zone of which the summaries are read.
+#[derive(Clone, Copy)]
+struct Reading {
+    zone: ZoneId,
+    sequence: u64,
+    /// Blocks that were written when the checkpoint was cut.
+    cut: u32,
 }
 
 /// Reads the summaries of all data zones.
-pub(crate) fn read(
+pub(super) fn read(
     rebuilt: &Rebuilt<'_>,
     content: &Content<'_, '_>,
-    log_lost: bool,
+    beside: &Beside<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Found {
     let inspector = &rebuilt.inspector;
-    let Found {
-        mut strays,
-        mut moved,
-    } = Found::default();
+    let mut found = Found {
+        fates: vec![Fate::Unknown; inspector.zones.len()],
+        ..Found::default()
+    };
     let total = inspector.zones.len() as u64;
+    let checkpoint = inspector.checkpoint.as_ref();
+    let is_store_lost = { rebuilt.lost.iter() }.any(|lost| lost.holds_any_of(SHARED));
+    let may_be_shared = is_store_lost
+        && (beside.replayed.shares()
+            || checkpoint.is_none_or(|checkpoint| checkpoint.footer.shared_end > 0));
     for (zone, _) in inspector.media.zones() {
         progress(zone.0.into(), total);
         let Some(header) = inspector.header(zone) else {
@@ -81,69 +116,172 @@ pub(crate) fn read(
         if header.role != Role::Data {
             continue;
         }
-        let cut = blocks_at_cut(inspector, zone, header.sequence);
         let of_zone = DataZone {
             inspector,
             zone,
             sequence: header.sequence,
         };
-        each(of_zone, &mut |entry| {
-            let Written { ino, block, extent } = entry;
-            let place = extent.addr().map_or(0, Addr::block);
-            let later = log_lost && place >= cut;
-            let in_tree = content.place_of(ino, block);
-            let is_in_lost = |(ino, block)| {
-                let mut lost = rebuilt.lost.holding(Key::extent(ino, block));
-                lost.any(|lost| !matches!(lost.instead, Instead::Older(_)))
-            };
-            let is_lost = is_in_lost((ino, block)) || is_in_lost(in_tree);
-            if !(log_lost || is_lost) {
-                return;
-            }
-            let known = known(content, in_tree);
-            if let Some(known) = &known
-                && is_same(known, &extent)
+        let reading = Reading {
+            zone,
+            sequence: header.sequence,
+            cut: blocks_at_cut(inspector, zone, header.sequence),
+        };
+        let mut named = Named::new(may_be_shared);
+        let all_to = each(of_zone, &mut |written| {
+            let in_tree = content.place_of(written.ino, written.block);
+            if let Some(owned) = beside.owned
+                && reading.newness(&written).1 < reading.cut
+                && !owned.has(&written.extent)
+                && (may_be_shared || is_in_lost(rebuilt, &written, in_tree))
             {
-                if log_lost
-                    && *known != extent
-                    && !moved.contains_key(&in_tree)
-                    && !stands(content, block, known)
-                    && stands(content, block, &extent)
-                {
-                    moved.insert(in_tree, extent);
-                }
-                return;
+                let (_, place, start) = reading.newness(&written);
+                let of = (written.ino, written.block);
+                named.add((place, start), &written.extent, of);
             }
-            // Of what was written after the checkpoint other content counts; of a lost range, whatever
-            // the tree has.
-            if !later && (known.is_some() || !is_lost) {
-                return;
-            }
-            // Of the store only what files name is of use, and what was shared after the checkpoint none does.
-            if ino == SHARED && (known.is_some() || !is_lost) {
-                return;
-            }
-            let stray = StrayBlock {
-                newness: (header.sequence, place, start_of(&extent)),
-                extent,
-                later: later && !is_lost,
-            };
-            match strays.entry((ino, block)) {
-                Entry::Vacant(slot) => {
-                    slot.insert(stray);
-                }
-                Entry::Occupied(mut slot) if slot.get().newness < stray.newness => {
-                    slot.insert(stray);
-                }
-                Entry::Occupied(_) => {}
-            }
+            found.take((rebuilt, content, beside), reading, (written, in_tree));
         });
+        if let Some(owned) = beside.owned
+            && all_to.is_some_and(|last| last.saturating_add(1) >= reading.cut)
+            && let Some(fate) = found.fates.get_mut(zone.0 as usize)
+        {
+            *fate = owned.fate(inspector, (zone, header.sequence), &named);
+        }
     }
-    Found { strays, moved }
+    let moved = std::mem::take(&mut found.known);
+    // What the tree has of a block may have been written to a later place: cleaning moved it.
+    found.newer.retain(|at, stray| {
+        let moved = moved.get(at).copied();
+        let known = moved.max(newness_in_tree(rebuilt, content, *at));
+        known.is_none_or(|known| known < stray.newness)
+    });
+    found
+}
+
+/// Where the tree has a block as of an earlier checkpoint, if its zone is still in the same use.
+fn newness_in_tree(
+    rebuilt: &Rebuilt<'_>,
+    content: &Content<'_, '_>,
+    (ino, block): (Ino, u64),
+) -> Option<Newness> {
+    let since = content.older(&Key::extent(ino, block))?;
+    let extent = known(content, content.place_of(ino, block))?;
+    let addr = extent.addr()?;
+    let header = rebuilt.inspector.header(addr.zone())?;
+    let is_there = addr.block() < rebuilt.then.end(since, addr.zone());
+    is_there.then_some((header.sequence, addr.block(), start_of(&extent)))
+}
+
+/// Whether the place of a block is lost, or as of an earlier checkpoint.
+fn is_in_lost(rebuilt: &Rebuilt<'_>, written: &Written, in_tree: (Ino, u64)) -> bool {
+    let is_lost = |(ino, block)| {
+        let mut lost = rebuilt.lost.holding(Key::extent(ino, block));
+        lost.next().is_some()
+    };
+    is_lost((written.ino, written.block)) || is_lost(in_tree)
+}
+
+impl Reading {
+    fn newness(&self, written: &Written) -> Newness {
+        let place = written.extent.addr().map_or(0, Addr::block);
+        (self.sequence, place, start_of(&written.extent))
+    }
+}
+
+impl Found {
+    /// A block that was written.
+    fn take(
+        &mut self,
+        (rebuilt, content, beside): (&Rebuilt<'_>, &Content<'_, '_>, &Beside<'_>),
+        reading: Reading,
+        (written, in_tree): (Written, (Ino, u64)),
+    ) {
+        let newness = reading.newness(&written);
+        let Written { ino, block, extent } = written;
+        let (log_lost, place) = (beside.log_lost, newness.1);
+        let later = log_lost && place >= reading.cut;
+        let is_in_lost = |(ino, block)| {
+            let mut lost = rebuilt.lost.holding(Key::extent(ino, block));
+            lost.any(|lost| !matches!(lost.instead, Instead::Older(_)))
+        };
+        let since = content.older(&Key::extent(ino, block));
+        let of_store = Key::extent(in_tree.0, in_tree.1);
+        let is_in_older_store = in_tree.0 == SHARED && content.older(&of_store).is_some();
+        let is_lost = is_in_lost((ino, block)) || is_in_lost(in_tree);
+        if !(log_lost || is_lost || since.is_some() || is_in_older_store) {
+            return;
+        }
+        let known = known(content, in_tree);
+        if let Some(known) = &known
+            && is_same(known, &extent)
+        {
+            if since.is_some() && place < reading.cut && *known != extent {
+                let newest = self.known.entry((ino, block)).or_insert(newness);
+                *newest = newness.max(*newest);
+            }
+            if (log_lost || since.is_some() || is_in_older_store)
+                && *known != extent
+                && !self.moved.contains_key(&in_tree)
+                && !stands(content, block, known)
+                && stands(content, block, &extent)
+            {
+                self.moved.insert(in_tree, extent);
+            }
+            return;
+        }
+        // A number in the store is given out once: what has it is the block, and a file that names it needs it.
+        let is_lost = is_lost || is_in_older_store && known.is_none();
+        if let Some(since) = since
+            && !later
+            && !(is_lost && known.is_none())
+        {
+            let is_newer = place >= rebuilt.then.end(since, reading.zone) && place < reading.cut;
+            if ino != SHARED && is_newer && !beside.replayed.has(ino, block) {
+                let stray = StrayBlock {
+                    newness,
+                    extent,
+                    later: true,
+                };
+                put_newest(&mut self.newer, (ino, block), stray);
+            }
+            return;
+        }
+        // Of what was written after the checkpoint other content counts; of a lost range, whatever
+        // the tree has.
+        if !later && (known.is_some() || !is_lost) {
+            return;
+        }
+        // Of the store only what files name is of use, and what was shared after the checkpoint none does.
+        if ino == SHARED && (known.is_some() || !is_lost) {
+            return;
+        }
+        let stray = StrayBlock {
+            newness,
+            extent,
+            later: later && !is_lost,
+        };
+        put_newest(&mut self.strays, (ino, block), stray);
+    }
+}
+
+/// Puts a block, if there is no newer one.
+pub(super) fn put_newest(
+    blocks: &mut BTreeMap<(Ino, u64), StrayBlock>,
+    at: (Ino, u64),
+    stray: StrayBlock,
+) {
+    match blocks.entry(at) {
+        Entry::Vacant(slot) => {
+            slot.insert(stray);
+        }
+        Entry::Occupied(mut slot) if slot.get().newness < stray.newness => {
+            slot.insert(stray);
+        }
+        Entry::Occupied(_) => {}
+    }
 }
 
 /// A block as the tree has it, if it does.
-fn known(content: &Content<'_, '_>, (ino, block): (Ino, u64)) -> Option<Extent> {
+pub(super) fn known(content: &Content<'_, '_>, (ino, block): (Ino, u64)) -> Option<Extent> {
     let (first, value) = content.extent_at(ino, block)?;
     let extent = Extent::decode(&value).ok()?;
     let at = block.saturating_sub(first);
@@ -198,23 +336,25 @@ fn blocks_at_cut(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64) -> u32 
     }
 }
 
-/// Hands on each block in each intact summary of a zone, the last summary first.
-fn each(zone: DataZone<'_, '_>, visit: &mut dyn FnMut(Written)) {
+/// Hands on each block in each intact summary of a zone, the last summary first. Returns the place of the last one, if there was none
+/// before it that could not be read: all before that place was handed on then.
+fn each(zone: DataZone<'_, '_>, visit: &mut dyn FnMut(Written)) -> Option<u32> {
     let mut end = zone.inspector.media.written(zone.zone);
-    let mut named = None;
+    let (mut named, mut last, mut is_whole) = (None, None, true);
     while end > 1 {
         // The one that was named is looked at next; is it damaged, what is before that.
         let next = named.and_then(|at| Some((at, zone.summary(at).ok()?)));
-        let Some((at, summary)) = next.or_else(|| zone.last_below(end, &mut |_, _| {})) else {
-            return;
-        };
+        is_whole &= last.is_none() || next.is_some();
+        let (at, summary) = next.or_else(|| zone.last_below(end, &mut |_, _| {}))?;
+        last = last.or(Some(at));
         blocks_of(&summary, zone.zone, visit);
         if summary.previous == 0 {
-            return;
+            return last.filter(|_| is_whole);
         }
         named = Some(summary.previous).filter(|previous| *previous < at);
         end = summary.previous.min(at);
     }
+    None
 }
 
 fn blocks_of(summary: &Summary, zone: ZoneId, visit: &mut dyn FnMut(Written)) {

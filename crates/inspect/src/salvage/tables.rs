@@ -5,6 +5,7 @@ use persimmon_format::table::{MatEntry, ZitEntry};
 use persimmon_format::{Addr, PageId};
 
 use super::scan::{ChunkVersion, Scan};
+use crate::checkpoint::Checkpoint;
 use crate::error::InspectError;
 use crate::volume::Inspector;
 
@@ -107,6 +108,29 @@ pub(crate) fn zit(
     }
     entries.resize(zones, None);
     (entries, chunks)
+}
+
+/// The zone table as of an earlier checkpoint, or, where a chunk of that is not left, as of one after it: what was written by then is so by
+/// this, too.
+pub(crate) fn zit_since(
+    inspector: &Inspector<'_>,
+    scan: &Scan,
+    since: u64,
+    checkpoint: &Checkpoint,
+) -> Vec<ZitEntry> {
+    let mut entries = checkpoint.zit.clone();
+    let checkpoints = since..=checkpoint.footer.checkpoint;
+    for (number, entries) in (0..).zip(entries.chunks_mut(ZitEntry::PER_CHUNK)) {
+        let version = scan.zit.first_of(number as u64, checkpoints.clone());
+        let then = version.and_then(|version| {
+            let payload = payload(inspector, version, Kind::ZitChunk, number)?;
+            ZitEntry::decode_chunk(&payload).ok()
+        });
+        for (entry, then) in entries.iter_mut().zip(then.into_iter().flatten()) {
+            *entry = then;
+        }
+    }
+    entries
 }
 
 fn payload(

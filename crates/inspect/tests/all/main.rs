@@ -12,6 +12,7 @@ mod lost_log_end;
 mod missing_features;
 mod near;
 mod newer;
+mod older_leaves;
 mod quota;
 mod scrub;
 mod shared_blocks;

@@ -6,6 +6,7 @@ mod grown;
 mod log_lost;
 mod mend;
 mod near;
+mod newer_blocks;
 mod older;
 mod quota;
 mod shared_blocks;

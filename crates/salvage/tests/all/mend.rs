@@ -139,6 +139,21 @@ fn tables_are_made_again_and_nothing_is_lost() {
     }
 }
 
+/// Without both tables any page may be an older one, and nothing tells which: files were called whole.
+#[test]
+fn without_tables_no_file_is_called_whole() {
+    let mut fs = Fs::new(36);
+    fs.file(persimmon_vfs::ROOT, "file", 50_000);
+    fs.checkpoint();
+    let device = Arc::new(fs.without(&[]));
+    let footer = footer(&device);
+    hurt(&device, live(&footer.mat_chunks));
+    hurt(&device, live(&footer.zit_chunks));
+    let (_, told, losses) = recovered(&device);
+    assert!(!losses.is_empty());
+    assert_eq!((told.files, told.files_intact), (1, 0));
+}
+
 #[test]
 fn of_a_damaged_page_only_what_it_held_is_lost() {
     let (fs, truth) = used(22);

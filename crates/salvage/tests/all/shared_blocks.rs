@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::support::{Fs, Tree, assert_ranges_told, leaves_of, mount, recovered, repair, tree};
 use persimmon_format::inode::SHARED;
+use persimmon_salvage::{Loss, Lost};
 
 /// Pairs of files with blocks in common: each pair has 100 of them, and each file some of its own.
 fn full(pairs: u64) -> (Fs, Tree) {
@@ -40,6 +41,7 @@ fn of_lost_pages_of_the_store_what_files_lose_is_told() {
         let copy = tree(&copy);
         assert_ranges_told(&truth, &copy, &losses);
         assert!(!losses.is_empty());
+        assert_none_lost_of_ones(&losses);
         // Summaries name the file that the blocks were written for: it has them all.
         let ones = truth.iter().filter(|(path, _)| path.contains("/one "));
         for (path, thing) in ones {
@@ -47,6 +49,7 @@ fn of_lost_pages_of_the_store_what_files_lose_is_told() {
         }
         let (report, losses) = repair(&broken);
         assert_eq!(report.findings, []);
+        assert_none_lost_of_ones(&losses);
         let mended = tree(&mount(&broken));
         assert_ranges_told(&truth, &mended, &losses);
         for (path, thing) in &mended {
@@ -57,6 +60,13 @@ fn of_lost_pages_of_the_store_what_files_lose_is_told() {
             );
         }
     }
+}
+
+/// What summaries brought back was called lost all the same.
+fn assert_none_lost_of_ones(losses: &[Loss]) {
+    let is_lost = |loss: &&Loss| loss.path.contains("/one ") && loss.lost == Lost::Data;
+    assert_eq!(losses.iter().find(is_lost), None);
+    assert!(losses.iter().any(|loss| loss.path.contains("/one ")));
 }
 
 /// Blocks were written for a file that has lost the page with its extents; the store has them, and another file.
