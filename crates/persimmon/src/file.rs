@@ -19,6 +19,18 @@ use crate::{Error, OpenOptions, Result};
 /// Bytes taken at a time from one volume to another.
 const COPY_BYTES: usize = 1 << 20;
 
+/// What the engine writes in one step, bytes.
+const WHOLE_BYTES_MAX: usize = 1 << 20;
+
+/// How data is written: all of it or nothing, also where a quota ends, as long as it is one step. A log ends where a record does then,
+/// and can be read to its end.
+pub(crate) fn write_flags(data: &[u8]) -> WriteFlags {
+    WriteFlags {
+        whole: data.len() <= WHOLE_BYTES_MAX,
+        ..WriteFlags::default()
+    }
+}
+
 /// An open file. Reads and writes at the cursor go through [`Read`], [`Write`] and [`Seek`]. Any number of threads may use
 /// one at offsets.
 /// Closing cannot fail, but what is not synced may be lost in a crash, and what is neither synced nor
@@ -216,7 +228,7 @@ impl File {
     }
 
     /// Writes all of `data` at `offset`. Through a file opened to append, at its end, whatever `offset` is: there
-    /// [`File::append`] says where it went.
+    /// [`File::append`] says where it went. Of up to 1 MiB all is written or, where it is refused, nothing.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let mut rest = data;
         let mut at = offset;
@@ -229,7 +241,7 @@ impl File {
     }
 
     /// Writes all of `data` at the end of a file opened to append, and tells the file's offset behind it. Of up to
-    /// 1 MiB it is one write: what other threads append comes before or after it.
+    /// 1 MiB it is one write: what other threads append comes before or after it, and where it is refused nothing is written.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         if !self.open.appends {
             return self.open.named(Err(VfsError::Invalid(
@@ -290,7 +302,7 @@ impl File {
     }
 
     fn put(&self, data: &[u8], offset: u64) -> Result<Written> {
-        let flags = WriteFlags::default();
+        let flags = write_flags(data);
         match &self.open.kept {
             Some(kept) => {
                 let open = &*self.open;
