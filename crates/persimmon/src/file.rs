@@ -12,7 +12,7 @@ use persimmon_vfs::{
 
 use crate::kept::Kept;
 use crate::mounted::Mounted;
-use crate::path::{Last, parent, resolve};
+use crate::path::{Last, from_root, parent_of_file, resolve};
 use crate::reads::PendingRead;
 use crate::{Error, OpenOptions, Result};
 
@@ -487,24 +487,35 @@ fn create(
     options: &OpenOptions,
 ) -> VfsResult<(Ino, Handle)> {
     let mode = options.mode.unwrap_or(0o666);
-    let (dir, name) = parent(vfs, path)?;
-    match vfs.create(caller, dir, name, mode, options.flags) {
-        Ok((attr, handle)) => Ok((attr.ino, handle)),
-        Err(VfsError::SymlinkLoop) => open_found(vfs, path, options),
-        Err(error) => Err(error),
-    }
+    from_root(|| {
+        let named = parent_of_file(vfs, path)?;
+        named.check_of_new_file()?;
+        match vfs.create(caller, named.dir, named.name, mode, options.flags) {
+            Ok((attr, handle)) => Ok((attr.ino, handle)),
+            Err(VfsError::SymlinkLoop) => open_found(vfs, path, options),
+            // What is there need not be made.
+            Err(VfsError::ReadOnly) if !options.flags.exclusive => {
+                match open_found(vfs, path, options) {
+                    Err(VfsError::NotFound) => Err(VfsError::ReadOnly),
+                    opened => opened,
+                }
+            }
+            Err(VfsError::ReadOnly) => match vfs.lookup(named.dir, named.name) {
+                Ok(_) => Err(VfsError::Exists),
+                Err(VfsError::NotFound) => Err(VfsError::ReadOnly),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        }
+    })
 }
 
 /// Opens what a path leads to.
 fn open_found(vfs: &Vfs, path: &Path, options: &OpenOptions) -> VfsResult<(Ino, Handle)> {
-    loop {
+    from_root(|| {
         let ino = resolve(vfs, path, Last::Follow)?.ino;
-        match vfs.open(ino, options.flags) {
-            // Removed or replaced in between, and freed: the path leads nowhere or elsewhere now.
-            Err(VfsError::Stale) => {}
-            opened => return Ok((ino, opened?)),
-        }
-    }
+        Ok((ino, vfs.open(ino, options.flags)?))
+    })
 }
 
 impl Read for File {
