@@ -105,6 +105,13 @@ impl Filesystem {
         self.vfs().held_back().len()
     }
 
+    /// Files with data that was flushed before a process died and that this opening does not see, because it is for reading: open the volume
+    /// once for writing, which brings it in ([`OpenOptions::keep_flushed`](crate::OpenOptions::keep_flushed)).
+    #[must_use]
+    pub fn files_unseen(&self) -> usize {
+        self.mounted.keeper().unseen()
+    }
+
     /// Attributes of what a path means, links followed.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
         self.attributes(path.as_ref(), Last::Follow)

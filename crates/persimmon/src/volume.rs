@@ -12,7 +12,8 @@ use persimmon_device::{
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
 use persimmon_vfs::{Clock, Compression, Deltas, Ino, SubvolumeId, Vfs};
 
-use crate::kept::{Keeper, Place, draw_opening, replay::replay};
+use crate::kept::replay::{replay, unseen};
+use crate::kept::{Keeper, Place, draw_opening};
 use crate::properties::refused;
 use crate::{
     AllCores, Background, CommitInterval, DataRedundancy, EngineOptions, Error, Filesystem, Result,
@@ -388,7 +389,9 @@ impl Opened {
         let now = clock.now();
         let vfs = Arc::new(Vfs::new(self.volume, clock, self.options.vfs));
         let mut keeper = Keeper::new(None, 0);
-        if let Some(place) = place.filter(|_| !vfs.is_read_only()) {
+        if let Some(place) = place.as_ref().filter(|_| vfs.is_read_only()) {
+            keeper = Keeper::for_reading(unseen(&vfs, place, &self.recovery));
+        } else if let Some(place) = place {
             let waiting = replay(&vfs, &place, (&self.recovery, now), &mut orphans)?;
             if waiting.is_empty() {
                 let opening = draw_opening();
