@@ -324,7 +324,10 @@ fn a_time_has_less_than_a_billion_nanoseconds() {
         let mut stat = std::mem::MaybeUninit::uninit();
         assert_eq!(persimmon_fstat(made, stat.as_mut_ptr()), 0);
         let stat = stat.assume_init();
-        assert_eq!((stat.mtime.seconds, stat.mtime.nanoseconds), (7, 999_999_999));
+        assert_eq!(
+            (stat.mtime.seconds, stat.mtime.nanoseconds),
+            (7, 999_999_999)
+        );
         assert_eq!(persimmon_allocate(made, 0, 4096, 6), libc::EINVAL);
         assert_eq!(message(), "allocating has the ways 0 to 5");
         persimmon_file_close(made);

@@ -142,7 +142,7 @@ fn a_shape_that_no_image_can_have_is_refused() {
     refused(&of(0, None), "is new or empty: tell its size");
     let error = Filesystem::in_memory(u64::MAX).map(drop).unwrap_err();
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
-    let pair = persimmon::device::uri(dir.path().join("meta"), &path);
+    let pair = persimmon::device::uri(&dir.path().join("meta"), &path);
     let wide = Create {
         metadata_size_bytes: u64::MAX,
         ..Create::sized(1 << 30)
