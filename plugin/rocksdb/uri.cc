@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
 
@@ -48,15 +47,19 @@ uint64_t DefaultReadCacheBytes() { return std::clamp(MemoryBytes() / 8, kReadCac
 
 Status BadOption(const std::string& option, const std::string& why) {
   return Status::InvalidArgument("persimmon: option '" + option + "': " + why +
-                                 "; there are cache=BYTES, read_cache=BYTES, staging=BYTES, commit=SECONDS, flush=kernel|through|memory, "
-                                 "read_only=0|1, statistics=FILE");
+                                 "; there are cache=BYTES, read_cache=BYTES, staging=BYTES, commit=SECONDS, compression=none|lz4|zstd|zstd:1 to "
+                                 "zstd:15, flush=kernel|through|memory, read_only=0|1, statistics=FILE");
 }
 
+bool IsDigit(char byte) { return byte >= '0' && byte <= '9'; }
+
+// What strto* skip and take beside digits is no part of a number here.
 bool ParseBytes(const std::string& text, uint64_t* bytes) {
+  if (text.empty() || !IsDigit(text[0])) return false;
   char* end = nullptr;
   errno = 0;
   unsigned long long number = std::strtoull(text.c_str(), &end, 10);
-  if (errno != 0 || end == text.c_str() || text[0] == '-') return false;
+  if (errno != 0) return false;
   unsigned shift = 0;
   switch (*end) {
     case 'K': shift = 10; break;
@@ -69,6 +72,24 @@ bool ParseBytes(const std::string& text, uint64_t* bytes) {
   if (number > (UINT64_MAX >> shift)) return false;
   *bytes = static_cast<uint64_t>(number) << shift;
   return true;
+}
+
+// Of seconds: digits, and perhaps a point with digits behind it. Whatever the locale, the point is one.
+bool ParseMilliseconds(const std::string& text, uint64_t* milliseconds) {
+  constexpr uint64_t kEnough = 1000000;
+  size_t at = 0;
+  uint64_t number = 0;
+  for (; at < text.size() && IsDigit(text[at]); at++) number = std::min(kEnough, number * 10 + (text[at] - '0'));
+  if (at == 0) return false;
+  number *= 1000;
+  if (at < text.size() && text[at] == '.') {
+    const size_t point = at++;
+    uint64_t unit = 100;
+    for (; at < text.size() && IsDigit(text[at]); at++, unit /= 10) number += (text[at] - '0') * unit;
+    if (at == point + 1) return false;
+  }
+  *milliseconds = number;
+  return at == text.size();
 }
 
 int HexDigit(char digit) {
@@ -112,12 +133,11 @@ Status ParseOption(const std::string& option, Uri* parsed) {
     if (value.empty()) return BadOption(option, "none of none, lz4, zstd, and zstd:1 to zstd:15");
     parsed->compression = value;
   } else if (key == "commit") {
-    char* end = nullptr;
-    double seconds = std::strtod(value.c_str(), &end);
-    if (value.empty() || *end != '\0' || !(seconds >= 0.001 && seconds <= 3600)) {
+    uint64_t milliseconds = 0;
+    if (!ParseMilliseconds(value, &milliseconds) || milliseconds < 1 || milliseconds > 3600 * 1000) {
       return BadOption(option, "not a number of seconds from 0.001 to 3600");
     }
-    options->commit_milliseconds = static_cast<uint64_t>(std::lround(seconds * 1000));
+    options->commit_milliseconds = milliseconds;
   } else if (key == "flush") {
     if (value == "kernel") {
       parsed->flush = FlushTo::kKernel;

@@ -237,9 +237,9 @@ typedef struct persimmon_space {
 typedef struct persimmon_create_options {
   // `sizeof(persimmon_create_options)`.
   size_t struct_size;
-  // Bytes of an image; ignored on zoned drives, which have a size.
+  // Bytes of an image; 0: all of the block device or image that is there. Ignored on zoned drives, which have a size.
   uint64_t size_bytes;
-  // Bytes of a zone of an image; 0: by its size.
+  // Bytes of a zone of an image: whole blocks of 4096 bytes, 1 MiB to 4 GiB; 0: by its size.
   uint64_t zone_bytes;
   // UTF-8, at most 64 bytes; NULL: none.
   const char *label;
@@ -424,7 +424,7 @@ int persimmon_chown(const struct persimmon_fs *fs, const char *path, uint32_t ui
 // `fs` is a handle; `path` a string.
 int persimmon_truncate(const struct persimmon_fs *fs, const char *path, uint64_t size);
 
-// Changes times of access and of change of content; NULL leaves one as it is.
+// Changes times of access and of change of content; NULL leaves one as it is. `EINVAL`: a time of 10^9 nanoseconds or more.
 //
 // # Safety
 // `fs` is a handle; `path` a string; each time is NULL or a structure.
@@ -639,7 +639,7 @@ int persimmon_lock(const struct persimmon_file *file,
 int persimmon_unlock(const struct persimmon_file *file);
 
 // Makes a volume: in an image file, on a zoned drive, another block device, or two of them (`pair:META+DATA`).
-// `options` may be NULL only where the device has a size.
+// `options` may be NULL where the device has a size: a zoned drive, a block device, an image that is there.
 //
 // # Safety
 // `device` is a string; `options` is NULL or a structure that begins with its size.

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use persimmon::{SetAttr, SetTime, Timestamp};
 
-use crate::call::{answer, bytes, utf8};
+use crate::call::{Failure, answer, bytes, call, utf8};
 use crate::names::{Room, by_path, fetch};
 use crate::{persimmon_fs, persimmon_stat, persimmon_time};
 
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn persimmon_truncate(
     unsafe { set(fs, path, &size) }
 }
 
-/// Changes times of access and of change of content; NULL leaves one as it is.
+/// Changes times of access and of change of content; NULL leaves one as it is. `EINVAL`: a time of 10^9 nanoseconds or more.
 ///
 /// # Safety
 /// `fs` is a handle; `path` a string; each time is NULL or a structure.
@@ -128,20 +128,32 @@ pub unsafe extern "C" fn persimmon_set_times(
 ) -> c_int {
     let time = |pointer: *const persimmon_time| {
         // SAFETY: as the caller promises.
-        unsafe { pointer.as_ref() }.map(|time| {
-            SetTime::At(Timestamp {
-                seconds: time.seconds,
-                nanoseconds: time.nanoseconds.min(999_999_999),
-            })
+        let Some(time) = (unsafe { pointer.as_ref() }) else {
+            return Ok(None);
+        };
+        let nanoseconds = time.nanoseconds;
+        if nanoseconds >= 1_000_000_000 {
+            return Err(Failure::invalid(format!(
+                "{nanoseconds} nanoseconds of a time: there are less than 1000000000"
+            )));
+        }
+        Ok(Some(SetTime::At(Timestamp {
+            seconds: time.seconds,
+            nanoseconds,
+        })))
+    };
+    let times = || {
+        Ok(SetAttr {
+            atime: time(atime)?,
+            mtime: time(mtime)?,
+            ..SetAttr::default()
         })
     };
-    let times = SetAttr {
-        atime: time(atime),
-        mtime: time(mtime),
-        ..SetAttr::default()
-    };
-    // SAFETY: as the caller promises.
-    unsafe { set(fs, path, &times) }
+    match times() {
+        // SAFETY: as the caller promises.
+        Ok(times) => unsafe { set(fs, path, &times) },
+        Err(failure) => call(|| Err(failure)),
+    }
 }
 
 /// Value of an extended attribute. `ERANGE`: the buffer is shorter than `length`, which is told. `ENODATA`: there is none.

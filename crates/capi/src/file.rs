@@ -383,7 +383,7 @@ pub unsafe extern "C" fn persimmon_allocate(
             PERSIMMON_ALLOCATE_ZERO => Allocate::Zero { keep_size: false },
             PERSIMMON_ALLOCATE_COLLAPSE => Allocate::Collapse,
             PERSIMMON_ALLOCATE_INSERT => Allocate::Insert,
-            _ => return Err(Failure::invalid("allocating has the ways 0 to 3")),
+            _ => return Err(Failure::invalid("allocating has the ways 0 to 5")),
         };
         // SAFETY: as the caller promises.
         Ok(unsafe { object(file) }?.0.allocate(offset, len, what)?)

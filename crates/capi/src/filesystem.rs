@@ -181,7 +181,7 @@ unsafe fn opening(options: *const persimmon_options) -> Result<Options> {
 }
 
 /// Makes a volume: in an image file, on a zoned drive, another block device, or two of them (`pair:META+DATA`).
-/// `options` may be NULL only where the device has a size.
+/// `options` may be NULL where the device has a size: a zoned drive, a block device, an image that is there.
 ///
 /// # Safety
 /// `device` is a string; `options` is NULL or a structure that begins with its size.

@@ -41,9 +41,9 @@ impl Object for persimmon_fs {
 pub struct persimmon_create_options {
     /// `sizeof(persimmon_create_options)`.
     pub struct_size: usize,
-    /// Bytes of an image; ignored on zoned drives, which have a size.
+    /// Bytes of an image; 0: all of the block device or image that is there. Ignored on zoned drives, which have a size.
     pub size_bytes: u64,
-    /// Bytes of a zone of an image; 0: by its size.
+    /// Bytes of a zone of an image: whole blocks of 4096 bytes, 1 MiB to 4 GiB; 0: by its size.
     pub zone_bytes: u64,
     /// UTF-8, at most 64 bytes; NULL: none.
     pub label: *const c_char,

@@ -302,3 +302,57 @@ fn a_lifetime_that_is_told_is_that_of_the_zones() {
     }
     volume.close().unwrap();
 }
+
+/// A billion nanoseconds and more were stored as one less than a billion.
+#[test]
+fn a_time_has_less_than_a_billion_nanoseconds() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = made(&dir.path().join("volume.img"));
+    let fs = opened(&image);
+    let made = file(fs, c"/f", PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE);
+    let time = |nanoseconds| persimmon_time {
+        seconds: 7,
+        nanoseconds,
+    };
+    let (last, first_beyond) = (time(999_999_999), time(1_000_000_000));
+    unsafe {
+        let set = |atime, mtime| persimmon_set_times(fs, c"/f".as_ptr(), atime, mtime);
+        assert_eq!(set(&last, &last), 0);
+        assert_eq!(set(null(), &first_beyond), libc::EINVAL);
+        assert!(message().contains("nanoseconds"), "{}", message());
+        assert_eq!(set(&time(u32::MAX), null()), libc::EINVAL);
+        let mut stat = std::mem::MaybeUninit::uninit();
+        assert_eq!(persimmon_fstat(made, stat.as_mut_ptr()), 0);
+        let stat = stat.assume_init();
+        assert_eq!(
+            (stat.mtime.seconds, stat.mtime.nanoseconds),
+            (7, 999_999_999)
+        );
+        assert_eq!(persimmon_allocate(made, 0, 4096, 6), libc::EINVAL);
+        assert_eq!(message(), "allocating has the ways 0 to 5");
+        persimmon_file_close(made);
+        assert_eq!(persimmon_close(fs), 0);
+    }
+}
+
+/// `nope/` was made as the file `nope`.
+#[test]
+fn a_slash_at_the_end_and_an_empty_path_name_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = made(&dir.path().join("volume.img"));
+    let fs = opened(&image);
+    let making = PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE;
+    let made = file(fs, c"/f", making);
+    let mut none = null_mut();
+    unsafe {
+        let mut open = |path: &std::ffi::CStr| {
+            persimmon_open_file(fs, path.as_ptr(), making, 0o644, &mut none)
+        };
+        assert_eq!(open(c"/nope/"), libc::EISDIR);
+        assert_eq!(open(c""), libc::ENOENT);
+        assert_eq!(persimmon_unlink(fs, c"/f/".as_ptr()), libc::ENOTDIR);
+        assert_eq!(persimmon_unlink(fs, c"".as_ptr()), libc::ENOENT);
+        persimmon_file_close(made);
+        assert_eq!(persimmon_close(fs), 0);
+    }
+}

@@ -124,6 +124,7 @@ impl Daemon {
             .start(Arc::new(SystemClock))
             .map_err(|error| exit::error(MOUNT_SYSTEM, error.to_string()))?;
         self.tell(report::waiting_line(&self.device, fs.files_waiting()));
+        self.tell(report::unseen_line(&self.device, fs.files_unseen()));
         let latencies = Arc::<Latencies>::default();
         let channel = self.channel()?;
         let successor = channel

@@ -125,7 +125,9 @@ pub fn open(spec: impl AsRef<OsStr>, access: Access, instead: &str) -> Result<Op
             Error::Volume(error) => crate::open::unopened(&path, &error),
             error => anyhow!("{}: {error}", path.display()),
         })?;
-    if let Some(line) = crate::report::waiting_line(&path, filesystem.files_waiting()) {
+    let waiting = crate::report::waiting_line(&path, filesystem.files_waiting());
+    let unseen = crate::report::unseen_line(&path, filesystem.files_unseen());
+    for line in waiting.iter().chain(&unseen) {
         crate::output::tell(line);
     }
     let devices = match pair::names(&path) {

@@ -3,7 +3,6 @@
 mod enough;
 
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use persimmon::internal::device::{
 };
 use persimmon::internal::engine::{FormatOptions, Volume, ZoneCapacities};
 use persimmon::internal::format::{Addr, shown};
+use persimmon::internal::shape::{self, Available};
 use persimmon::vfs::Clock;
 use persimmon::{Compression, DataRedundancy, SystemClock};
 use persimmon_fuse::size::{parse_bytes, parse_share, show_bytes};
@@ -471,7 +471,7 @@ impl Shape {
     }
 
     fn geometry(&self, device: &Path, like: Option<&ImageGeometry>) -> Result<ImageGeometry> {
-        let available = available_bytes(device)?;
+        let available = available(device)?;
         let size = match (self.size, available) {
             (Some(size), Available::Device(bytes)) if size > bytes => bail!(
                 "{} has {}, less than --size {}",
@@ -619,33 +619,8 @@ fn refuse_mounted(device: &Path) -> Result<()> {
     Ok(())
 }
 
-enum Available {
-    /// A block device of so many bytes.
-    Device(u64),
-    /// A regular file of so many bytes, or none yet.
-    File(u64),
-}
-
-fn available_bytes(path: &Path) -> Result<Available> {
-    let metadata = match fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(Available::File(0));
-        }
-        Err(error) => return Err(error).context(path.display().to_string()),
-    };
-    if metadata.is_file() {
-        return Ok(Available::File(metadata.len()));
-    }
-    if metadata.file_type().is_block_device() {
-        use std::io::{Seek, SeekFrom};
-        let mut file = fs::File::open(path).context(path.display().to_string())?;
-        return Ok(Available::Device(file.seek(SeekFrom::End(0))?));
-    }
-    bail!(
-        "{} is neither a block device nor a regular file",
-        path.display()
-    )
+fn available(path: &Path) -> Result<Available> {
+    shape::available(path).map_err(|(what, _)| anyhow!("{}: {what}", path.display()))
 }
 
 /// The image as a device, as far as a volume's needs go.
@@ -664,9 +639,6 @@ fn device_geometry(image: &ImageGeometry) -> Geometry {
         stripes: None,
     }
 }
-
-/// Sizes a zone can have, bytes.
-const ZONE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=4 << 30;
 
 pub fn parse_label(text: &str) -> Result<String, String> {
     let options = FormatOptions {
@@ -726,27 +698,14 @@ pub fn parse_uuid(text: &str) -> Result<Uuid, String> {
 
 fn parse_whole_blocks(text: &str) -> Result<u64, String> {
     let bytes = parse_bytes(text)?;
-    if bytes == 0 || !bytes.is_multiple_of(BLOCK) {
-        return Err(format!("{bytes} is not a multiple of {BLOCK} bytes"));
-    }
-    Ok(bytes)
+    shape::whole_blocks(bytes).map(|_| bytes)
 }
 
 fn parse_zone_size(text: &str) -> Result<u64, String> {
-    let bytes = parse_whole_blocks(text)?;
-    if !ZONE_BYTES.contains(&bytes) {
-        return Err(format!(
-            "a zone size of {} is not possible: it is 1 MiB to 4 GiB",
-            show_bytes(bytes)
-        ));
-    }
-    Ok(bytes)
+    let bytes = parse_bytes(text)?;
+    shape::check_zone_bytes(bytes).map(|()| bytes)
 }
 
 fn blocks(option: &str, bytes: u64) -> Result<u32> {
-    if bytes == 0 || !bytes.is_multiple_of(BLOCK) {
-        bail!("{option}: {bytes} is not a multiple of {BLOCK} bytes");
-    }
-    u32::try_from(bytes / BLOCK)
-        .map_err(|_| anyhow!("{option}: {} is too large", show_bytes(bytes)))
+    shape::whole_blocks(bytes).map_err(|why| anyhow!("{option}: {why}"))
 }

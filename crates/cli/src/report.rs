@@ -445,6 +445,21 @@ pub fn waiting_line(device: &Path, files: usize) -> Option<String> {
     })
 }
 
+/// Which files have data that an opening for reading does not see ([`persimmon::Filesystem::files_unseen`]), in words.
+pub fn unseen_line(device: &Path, files: usize) -> Option<String> {
+    (files > 0).then(|| {
+        let have = match files {
+            1 => "1 file has".to_owned(),
+            _ => format!("{files} files have"),
+        };
+        format!(
+            "{}: {have} flushed data that this opening does not see; open the volume once for writing: mount it without `ro`, or change \
+             something in it by `persimmon fs`",
+            device.display()
+        )
+    })
+}
+
 /// What recovery did, in words; nothing after a clean unmount.
 pub fn recovery_lines(device: &Path, recovery: &RecoveryReport) -> Vec<String> {
     let mut lines = Vec::new();

@@ -136,7 +136,8 @@ pub enum DeviceError {
         path: String,
         /// What is wrong and what to do.
         message: String,
-        /// Number of the system's error, if one is the reason.
+        /// Number of the system's error, if one is the reason; that of an input or output error, if something is damaged. `None`: what was
+        /// asked for cannot be on this device.
         os_error: Option<i32>,
     },
     /// Devices are not the two of a volume.

@@ -251,7 +251,11 @@ fn flock(
                     return Err(busy(path, metadata));
                 }
             }
-            Err(error) => return Err(open_error(path, &format!("cannot be locked: {error}"))),
+            Err(error) => {
+                let number = Some(error.raw_os_error());
+                let message = format!("cannot be locked: {error}");
+                return Err(open_error_of(path, &message, number));
+            }
         }
     }
 }
@@ -367,6 +371,11 @@ pub(crate) fn explain(path: &Path, error: &io::Error) -> DeviceError {
 
 pub(crate) fn open_error(path: &Path, message: &str) -> DeviceError {
     open_error_of(path, message, None)
+}
+
+/// The same where something on the device is damaged.
+pub(crate) fn damage_error(path: &Path, message: &str) -> DeviceError {
+    open_error_of(path, message, Some(libc::EIO))
 }
 
 /// The same where the system has said something, too.

@@ -20,7 +20,8 @@ use persimmon_engine::{Alteration, Growth, Volume};
 use uuid::Uuid;
 
 use crate::properties::{Use, open, options_for, refused, volume_on};
-use crate::volume::{METADATA_BYTES_MIN, Opened, image, made};
+use crate::shape::image;
+use crate::volume::{METADATA_BYTES_MIN, Opened, made};
 use crate::{EngineOptions, Error, Filesystem, Grow, Options, Result};
 
 /// How a volume gets a device for metadata.
@@ -165,6 +166,10 @@ fn plan(
 
 /// The shape of an image for metadata. Its zones are not larger than those of the volume.
 fn shape(metadata: &Path, data: &Geometry, size: Option<u64>) -> Result<ImageGeometry> {
+    let shaped = |bytes, zone_bytes| {
+        let shape = image(bytes, zone_bytes).map_err(persimmon_engine::Error::Geometry);
+        shape.map_err(Error::of_volume_at(metadata))
+    };
     if Kind::of(metadata)? != Kind::Image {
         if size.is_some() {
             return Err(refused(
@@ -172,7 +177,7 @@ fn shape(metadata: &Path, data: &Geometry, size: Option<u64>) -> Result<ImageGeo
                 "only an image can be given a size; a drive has the zones it has",
             ));
         }
-        return Ok(image(METADATA_BYTES_MIN, None));
+        return shaped(METADATA_BYTES_MIN, None);
     }
     let block = persimmon_device::BLOCK_SIZE as u64;
     let zone_bytes = u64::from(data.zone_blocks) * block;
@@ -183,11 +188,11 @@ fn shape(metadata: &Path, data: &Geometry, size: Option<u64>) -> Result<ImageGeo
             _ => (zone_bytes * u64::from(data.zone_count) / 16).max(METADATA_BYTES_MIN),
         },
     };
-    let usual = image(bytes, None);
+    let usual = shaped(bytes, None)?;
     if usual.zone_blocks <= data.zone_blocks {
         return Ok(usual);
     }
-    Ok(image(bytes, Some(zone_bytes)))
+    shaped(bytes, Some(zone_bytes))
 }
 
 /// Has a volume do without its last two zones.

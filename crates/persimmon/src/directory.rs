@@ -7,12 +7,20 @@ use std::path::{Path, PathBuf};
 
 use persimmon_vfs::{Attr, Entry, FileKind, Handle, Ino, Listing};
 
-use crate::{Error, Filesystem, Result};
+use crate::{Error, Filesystem, FilesystemError, Result};
 
 /// The cookie of `..`, behind which the entries begin.
 const AFTER_DOTS: u64 = 2;
 /// Entries fetched at a time.
 const BATCH: usize = 256;
+
+/// What was removed, and freed, since its path was walked is not there.
+fn gone(error: FilesystemError) -> FilesystemError {
+    match error {
+        FilesystemError::Stale => FilesystemError::NotFound,
+        error => error,
+    }
+}
 
 /// An entry of a directory.
 #[derive(Clone)]
@@ -64,7 +72,7 @@ impl DirEntry {
     /// # Errors
     /// Among others where it was removed meanwhile.
     pub fn metadata(&self) -> Result<Attr> {
-        let attr = self.filesystem.vfs().getattr(self.ino);
+        let attr = self.filesystem.vfs().getattr(self.ino).map_err(gone);
         attr.map_err(|source| Error::At {
             path: self.path(),
             source,
@@ -122,7 +130,7 @@ impl ReadDir {
             .vfs()
             .readdir(self.ino, Handle::NONE, after, &mut each);
         self.ended = self.fetched.len() < BATCH;
-        listed.map_err(Error::at(&self.directory))
+        listed.map_err(gone).map_err(Error::at(&self.directory))
     }
 }
 
@@ -192,7 +200,8 @@ impl Filesystem {
         if attr.kind() != FileKind::Directory {
             return self.remove_file(path);
         }
-        self.empty_directory(attr.ino).map_err(Error::at(path))?;
+        let emptied = self.empty_directory(attr.ino).map_err(gone);
+        emptied.map_err(Error::at(path))?;
         self.remove_dir(path)
     }
 

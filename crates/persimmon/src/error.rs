@@ -170,7 +170,7 @@ fn of_device(error: &DeviceError) -> i32 {
         DeviceError::ReadOnly => libc::EROFS,
         DeviceError::Pair(_) => libc::EINVAL,
         DeviceError::Gone => libc::ENODEV,
-        DeviceError::Open { os_error, .. } => os_error.unwrap_or(libc::EIO),
+        DeviceError::Open { os_error, .. } => os_error.unwrap_or(libc::EINVAL),
         _ => libc::EIO,
     }
 }

@@ -12,12 +12,24 @@ use persimmon_vfs::{
 
 use crate::kept::Kept;
 use crate::mounted::Mounted;
-use crate::path::{Last, parent, resolve};
+use crate::path::{Last, from_root, parent_of_file, resolve};
 use crate::reads::PendingRead;
 use crate::{Error, OpenOptions, Result};
 
 /// Bytes taken at a time from one volume to another.
 const COPY_BYTES: usize = 1 << 20;
+
+/// What the engine writes in one step, bytes.
+const WHOLE_BYTES_MAX: usize = 1 << 20;
+
+/// How data is written: all of it or nothing, also where a quota ends, as long as it is one step. A log ends where a record does then,
+/// and can be read to its end.
+pub(crate) fn write_flags(data: &[u8]) -> WriteFlags {
+    WriteFlags {
+        whole: data.len() <= WHOLE_BYTES_MAX,
+        ..WriteFlags::default()
+    }
+}
 
 /// An open file. Reads and writes at the cursor go through [`Read`], [`Write`] and [`Seek`]. Any number of threads may use
 /// one at offsets.
@@ -216,7 +228,7 @@ impl File {
     }
 
     /// Writes all of `data` at `offset`. Through a file opened to append, at its end, whatever `offset` is: there
-    /// [`File::append`] says where it went.
+    /// [`File::append`] says where it went. Of up to 1 MiB all is written or, where it is refused, nothing.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let mut rest = data;
         let mut at = offset;
@@ -229,7 +241,7 @@ impl File {
     }
 
     /// Writes all of `data` at the end of a file opened to append, and tells the file's offset behind it. Of up to
-    /// 1 MiB it is one write: what other threads append comes before or after it.
+    /// 1 MiB it is one write: what other threads append comes before or after it, and where it is refused nothing is written.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         if !self.open.appends {
             return self.open.named(Err(VfsError::Invalid(
@@ -290,7 +302,7 @@ impl File {
     }
 
     fn put(&self, data: &[u8], offset: u64) -> Result<Written> {
-        let flags = WriteFlags::default();
+        let flags = write_flags(data);
         match &self.open.kept {
             Some(kept) => {
                 let open = &*self.open;
@@ -475,24 +487,35 @@ fn create(
     options: &OpenOptions,
 ) -> VfsResult<(Ino, Handle)> {
     let mode = options.mode.unwrap_or(0o666);
-    let (dir, name) = parent(vfs, path)?;
-    match vfs.create(caller, dir, name, mode, options.flags) {
-        Ok((attr, handle)) => Ok((attr.ino, handle)),
-        Err(VfsError::SymlinkLoop) => open_found(vfs, path, options),
-        Err(error) => Err(error),
-    }
+    from_root(|| {
+        let named = parent_of_file(vfs, path)?;
+        named.check_of_new_file()?;
+        match vfs.create(caller, named.dir, named.name, mode, options.flags) {
+            Ok((attr, handle)) => Ok((attr.ino, handle)),
+            Err(VfsError::SymlinkLoop) => open_found(vfs, path, options),
+            // What is there need not be made.
+            Err(VfsError::ReadOnly) if !options.flags.exclusive => {
+                match open_found(vfs, path, options) {
+                    Err(VfsError::NotFound) => Err(VfsError::ReadOnly),
+                    opened => opened,
+                }
+            }
+            Err(VfsError::ReadOnly) => match vfs.lookup(named.dir, named.name) {
+                Ok(_) => Err(VfsError::Exists),
+                Err(VfsError::NotFound) => Err(VfsError::ReadOnly),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        }
+    })
 }
 
 /// Opens what a path leads to.
 fn open_found(vfs: &Vfs, path: &Path, options: &OpenOptions) -> VfsResult<(Ino, Handle)> {
-    loop {
+    from_root(|| {
         let ino = resolve(vfs, path, Last::Follow)?.ino;
-        match vfs.open(ino, options.flags) {
-            // Removed or replaced in between, and freed: the path leads nowhere or elsewhere now.
-            Err(VfsError::Stale) => {}
-            opened => return Ok((ino, opened?)),
-        }
-    }
+        Ok((ino, vfs.open(ino, options.flags)?))
+    })
 }
 
 impl Read for File {

@@ -11,7 +11,7 @@ use persimmon_vfs::{
 
 use crate::kept::Keeper;
 use crate::mounted::Mounted;
-use crate::path::{Last, parent, parent_of_new, resolve};
+use crate::path::{Last, Named, from_root, parent, parent_of_file, parent_of_new, resolve};
 use crate::{Background, CommitInterval, Error, File, OpenOptions, ReadDir, Result};
 
 /// A filesystem in use. Paths begin at its root, with or without a leading slash.
@@ -94,10 +94,8 @@ impl Filesystem {
     /// Space and inodes of what a path means: where its project is limited, the limit (the soft one if there is one) and what is left of
     /// it, and never more than the volume has.
     pub fn statfs_at(&self, path: impl AsRef<Path>) -> Result<StatFs> {
-        let (path, vfs) = (path.as_ref(), self.vfs());
-        resolve(vfs, path, Last::Follow)
-            .and_then(|attr| vfs.statfs_at(attr.ino))
-            .map_err(Error::at(path))
+        let vfs = self.vfs();
+        self.by_path(path.as_ref(), Last::Follow, |ino| vfs.statfs_at(ino))
     }
 
     /// Files that cannot be opened, since there is no room on the volume for what was flushed to them before a process died: delete
@@ -105,6 +103,13 @@ impl Filesystem {
     #[must_use]
     pub fn files_waiting(&self) -> usize {
         self.vfs().held_back().len()
+    }
+
+    /// Files with data that was flushed before a process died and that this opening does not see, because it is for reading: open the volume
+    /// once for writing, which brings it in ([`OpenOptions::keep_flushed`](crate::OpenOptions::keep_flushed)).
+    #[must_use]
+    pub fn files_unseen(&self) -> usize {
+        self.mounted.keeper().unseen()
     }
 
     /// Attributes of what a path means, links followed.
@@ -119,7 +124,8 @@ impl Filesystem {
 
     fn attributes(&self, path: &Path, last: Last) -> Result<Attr> {
         let vfs = self.vfs();
-        let found = resolve(vfs, path, last).and_then(|attr| {
+        let found = from_root(|| {
+            let attr = resolve(vfs, path, last)?;
             // Fails where the volume could not be given all of it.
             self.mounted.keeper().fill_in(vfs, attr.ino)?;
             Ok(attr)
@@ -135,17 +141,15 @@ impl Filesystem {
 
     /// Changes attributes: permissions, owner, size, times.
     pub fn set_attributes(&self, path: impl AsRef<Path>, set: &SetAttr) -> Result<Attr> {
-        let (path, vfs) = (path.as_ref(), self.vfs());
+        let vfs = self.vfs();
         let change = |ino| vfs.setattr(ino, Handle::NONE, set);
-        resolve(vfs, path, Last::Follow)
-            .and_then(|attr| match set.size {
-                Some(_) => {
-                    let keeper = self.mounted.keeper();
-                    keeper.changing(vfs, attr.ino, || change(attr.ino))
-                }
-                None => change(attr.ino),
-            })
-            .map_err(Error::at(path))
+        self.by_path(path.as_ref(), Last::Follow, |ino| match set.size {
+            Some(_) => {
+                let keeper = self.mounted.keeper();
+                keeper.changing(vfs, ino, || change(ino))
+            }
+            None => change(ino),
+        })
     }
 
     /// Opens a file.
@@ -191,11 +195,12 @@ impl Filesystem {
 
     /// Makes a directory. [`FilesystemError::Exists`](crate::FilesystemError::Exists): something has that name, or it is the root.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        parent_of_new(self.vfs(), path)
-            .and_then(|(dir, name)| self.vfs().mkdir(self.caller(), dir, name, 0o777))
-            .map(drop)
-            .map_err(Error::at(path))
+        let (path, vfs) = (path.as_ref(), self.vfs());
+        let made = from_root(|| {
+            let Named { dir, name, .. } = parent_of_new(vfs, path)?;
+            vfs.mkdir(self.caller(), dir, name, 0o777)
+        });
+        made.map(drop).map_err(Error::at(path))
     }
 
     /// Makes a directory and those above it that are missing.
@@ -205,17 +210,20 @@ impl Filesystem {
             return self.create_dir(path);
         }
         let vfs = self.vfs();
-        let mut at = vfs.root();
-        // From the top on down: a path may have thousands of components.
         let mut dir = PathBuf::new();
-        for component in path.components() {
-            dir.push(component);
-            if let Component::Normal(_) | Component::ParentDir = component {
-                let below = self.directory_in(vfs, at, &dir, component.as_os_str().as_bytes());
-                at = below.map_err(Error::at(&dir))?;
+        let made = from_root(|| {
+            let mut at = vfs.root();
+            // From the top on down: a path may have thousands of components.
+            dir.clear();
+            for component in path.components() {
+                dir.push(component);
+                if let Component::Normal(_) | Component::ParentDir = component {
+                    at = self.directory_in(vfs, at, &dir, component.as_os_str().as_bytes())?;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        });
+        made.map_err(Error::at(&dir))
     }
 
     /// The directory of a name in `above`, which is made if there is none. The name is the last one of `path`.
@@ -237,7 +245,10 @@ impl Filesystem {
             found => found?,
         };
         let found = match found.kind() {
-            FileKind::Symlink => resolve(vfs, path, Last::Follow).ok(),
+            FileKind::Symlink => match resolve(vfs, path, Last::Follow) {
+                Err(persimmon_vfs::Error::Stale) => return Err(persimmon_vfs::Error::Stale),
+                resolved => resolved.ok(),
+            },
             _ => Some(found),
         };
         match found {
@@ -248,12 +259,23 @@ impl Filesystem {
 
     /// Removes a name of anything but a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.by_name(path.as_ref(), |dir, name| self.vfs().unlink(dir, name))
+        let (path, vfs) = (path.as_ref(), self.vfs());
+        let removed = from_root(|| {
+            let named = parent_of_file(vfs, path)?;
+            named.check_of_file(vfs)?;
+            vfs.unlink(named.dir, named.name)
+        });
+        removed.map_err(Error::at(path))
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.by_name(path.as_ref(), |dir, name| self.vfs().rmdir(dir, name))
+        let (path, vfs) = (path.as_ref(), self.vfs());
+        let removed = from_root(|| {
+            let Named { dir, name, .. } = parent(vfs, path)?;
+            vfs.rmdir(dir, name)
+        });
+        removed.map_err(Error::at(path))
     }
 
     /// Renames, replacing what has the new name. Atomic, also against crashes.
@@ -269,68 +291,89 @@ impl Filesystem {
         mode: RenameMode,
     ) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        let (to_dir, to_name) = parent(self.vfs(), to).map_err(Error::at(to))?;
-        let (dir, name) = parent(self.vfs(), from).map_err(Error::at(from))?;
         let vfs = self.vfs();
-        // Under its new name it is to be whole.
-        let filled = resolve(vfs, from, Last::Keep)
-            .and_then(|attr| self.mounted.keeper().fill_in(vfs, attr.ino));
-        let renamed = filled.and_then(|()| vfs.rename(dir, name, to_dir, to_name, mode));
-        renamed.map_err(Error::between(from, to))
+        // Which of the two is to blame is known here alone.
+        let mut blamed = Some(to);
+        let renamed = from_root(|| {
+            blamed = Some(to);
+            let target = parent(vfs, to)?;
+            blamed = Some(from);
+            let source = parent(vfs, from)?;
+            blamed = None;
+            let moved = source.found(vfs)?;
+            match mode {
+                RenameMode::Exchange => drop(target.found(vfs)?),
+                _ => target.check_target_of(&moved)?,
+            }
+            // Under its new name it is to be whole.
+            self.mounted.keeper().fill_in(vfs, moved.ino)?;
+            vfs.rename(source.dir, source.name, target.dir, target.name, mode)
+        });
+        renamed.map_err(|error| match blamed {
+            Some(path) => Error::at(path)(error),
+            None => Error::between(from, to)(error),
+        })
     }
 
     /// Gives a file one more name. A symbolic link is linked itself.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (original, link) = (original.as_ref(), link.as_ref());
-        let ino = self.symlink_metadata(original)?.ino;
-        let (dir, name) = parent_of_new(self.vfs(), link).map_err(Error::at(link))?;
-        let linked = self.vfs().link(ino, dir, name);
-        linked.map(drop).map_err(Error::between(original, link))
+        let vfs = self.vfs();
+        let mut blamed = Some(original);
+        let linked = from_root(|| {
+            blamed = Some(original);
+            let ino = resolve(vfs, original, Last::Keep)?.ino;
+            self.mounted.keeper().fill_in(vfs, ino)?;
+            blamed = Some(link);
+            let named = parent_of_new(vfs, link)?;
+            named.check_of_new_link(vfs)?;
+            blamed = None;
+            vfs.link(ino, named.dir, named.name)
+        });
+        linked.map(drop).map_err(|error| match blamed {
+            Some(path) => Error::at(path)(error),
+            None => Error::between(original, link)(error),
+        })
     }
 
     /// Makes a symbolic link to `target`.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (target, link) = (target.as_ref().as_os_str().as_bytes(), link.as_ref());
-        parent_of_new(self.vfs(), link)
-            .and_then(|(dir, name)| self.vfs().symlink(self.caller(), dir, name, target))
-            .map(drop)
-            .map_err(Error::at(link))
+        let vfs = self.vfs();
+        let made = from_root(|| {
+            let named = parent_of_new(vfs, link)?;
+            named.check_of_new_link(vfs)?;
+            vfs.symlink(self.caller(), named.dir, named.name, target)
+        });
+        made.map(drop).map_err(Error::at(link))
     }
 
     /// Target of a symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        let path = path.as_ref();
-        resolve(self.vfs(), path, Last::Keep)
-            .and_then(|attr| self.vfs().readlink(attr.ino))
-            .map_err(Error::at(path))
+        let vfs = self.vfs();
+        self.by_path(path.as_ref(), Last::Keep, |ino| vfs.readlink(ino))
     }
 
     /// Value of an extended attribute.
     pub fn xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Vec<u8>> {
-        let path = path.as_ref();
-        resolve(self.vfs(), path, Last::Follow)
-            .and_then(|attr| self.vfs().getxattr(attr.ino, name.as_bytes()))
-            .map_err(Error::at(path))
+        let (vfs, name) = (self.vfs(), name.as_bytes());
+        self.by_path(path.as_ref(), Last::Follow, |ino| vfs.getxattr(ino, name))
     }
 
     /// Sets an extended attribute.
     pub fn set_xattr(&self, path: impl AsRef<Path>, name: &str, value: &[u8]) -> Result<()> {
-        let path = path.as_ref();
-        let mode = XattrMode::Either;
-        resolve(self.vfs(), path, Last::Follow)
-            .and_then(|attr| {
-                self.vfs()
-                    .setxattr(self.caller(), attr.ino, name.as_bytes(), value, mode)
-            })
-            .map_err(Error::at(path))
+        let (vfs, caller, name) = (self.vfs(), self.caller(), name.as_bytes());
+        self.by_path(path.as_ref(), Last::Follow, |ino| {
+            vfs.setxattr(caller, ino, name, value, XattrMode::Either)
+        })
     }
 
     /// Names of the extended attributes, in no order.
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
-        let path = path.as_ref();
-        let list = resolve(self.vfs(), path, Last::Follow)
-            .and_then(|attr| self.vfs().listxattr(self.caller(), attr.ino))
-            .map_err(Error::at(path))?;
+        let (vfs, caller) = (self.vfs(), self.caller());
+        let list = self.by_path(path.as_ref(), Last::Follow, |ino| {
+            vfs.listxattr(caller, ino)
+        })?;
         // Each ends with a zero byte.
         let names = list.split(|byte| *byte == 0);
         Ok(names
@@ -341,19 +384,21 @@ impl Filesystem {
 
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<()> {
-        let path = path.as_ref();
-        resolve(self.vfs(), path, Last::Follow)
-            .and_then(|attr| self.vfs().removexattr(attr.ino, name.as_bytes()))
-            .map_err(Error::at(path))
+        let (vfs, name) = (self.vfs(), name.as_bytes());
+        self.by_path(path.as_ref(), Last::Follow, |ino| {
+            vfs.removexattr(ino, name)
+        })
     }
 
-    fn by_name(
+    /// Does something with what a path means.
+    pub(crate) fn by_path<T>(
         &self,
         path: &Path,
-        act: impl FnOnce(Ino, &[u8]) -> persimmon_vfs::Result<()>,
-    ) -> Result<()> {
-        parent(self.vfs(), path)
-            .and_then(|(dir, name)| act(dir, name))
-            .map_err(Error::at(path))
+        last: Last,
+        act: impl Fn(Ino) -> persimmon_vfs::Result<T>,
+    ) -> Result<T> {
+        let vfs = self.mounted.vfs_as_it_is();
+        let done = from_root(|| act(resolve(vfs, path, last)?.ino));
+        done.map_err(Error::at(path))
     }
 }

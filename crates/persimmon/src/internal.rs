@@ -30,4 +30,10 @@ pub mod format {
     pub use persimmon_format::{Addr, Ino, checksum, inode, shown, table, zone_header};
 }
 
+/// The shape of an image that is to be made.
+pub mod shape {
+    pub use crate::shape::{Available, TooManyZones, available};
+    pub use crate::shape::{check_not_too_many, check_zone_bytes, whole_blocks};
+}
+
 pub use crate::volume::Opened;

@@ -92,6 +92,7 @@ mod properties;
 mod quota;
 mod reads;
 mod redundancy;
+mod shape;
 mod snapshots;
 mod streams;
 mod volume;

@@ -76,27 +76,103 @@ pub(crate) fn resolve(vfs: &Vfs, path: &Path, last: Last) -> Result<Attr> {
     Ok(at)
 }
 
-/// The directory that holds, or will hold, the last name of a path, and that name.
-pub(crate) fn parent<'a>(vfs: &Vfs, path: &'a Path) -> Result<(Ino, &'a [u8])> {
+/// How often an operation begins again at the root, at most.
+const TRIES_MAX: u32 = 64;
+
+/// Does what goes by a path, and again from the root where something on the way was removed, and freed, between two of its steps: the path
+/// leads nowhere or elsewhere now. A path that never holds still leads nowhere.
+pub(crate) fn from_root<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..TRIES_MAX {
+        match act() {
+            Err(Error::Stale) => {}
+            done => return done,
+        }
+    }
+    Err(Error::NotFound)
+}
+
+/// The last name of a path, and the directory that holds it, or will.
+pub(crate) struct Named<'a> {
+    pub(crate) dir: Ino,
+    pub(crate) name: &'a [u8],
+    /// The path ends in a slash, so it means a directory.
+    directory: bool,
+}
+
+impl Named<'_> {
+    /// What has the name, a symbolic link itself.
+    ///
+    /// # Errors
+    /// There is none, or it is no directory and the path ends in a slash.
+    pub(crate) fn found(&self, vfs: &Vfs) -> Result<Attr> {
+        let found = vfs.lookup(self.dir, self.name)?;
+        match self.directory && found.kind() != FileKind::Directory {
+            true => Err(Error::NotDirectory),
+            false => Ok(found),
+        }
+    }
+
+    /// Refuses a path that ends in a slash, as that of a file which is there.
+    pub(crate) fn check_of_file(&self, vfs: &Vfs) -> Result<()> {
+        if self.directory {
+            self.found(vfs)?;
+            return Err(Error::IsDirectory);
+        }
+        Ok(())
+    }
+
+    /// Refuses a path that ends in a slash, as that of a file which is to be made.
+    pub(crate) fn check_of_new_file(&self) -> Result<()> {
+        match self.directory {
+            true => Err(Error::IsDirectory),
+            false => Ok(()),
+        }
+    }
+
+    /// The same of a link that is to be made.
+    pub(crate) fn check_of_new_link(&self, vfs: &Vfs) -> Result<()> {
+        if !self.directory {
+            return Ok(());
+        }
+        // It fails where there is none, as `link(2)` does.
+        vfs.lookup(self.dir, self.name)?;
+        Err(Error::Exists)
+    }
+
+    /// The same of what is to get this name from `source`.
+    pub(crate) fn check_target_of(&self, source: &Attr) -> Result<()> {
+        match self.directory && source.kind() != FileKind::Directory {
+            true => Err(Error::NotDirectory),
+            false => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn parent<'a>(vfs: &Vfs, path: &'a Path) -> Result<Named<'a>> {
     parent_or(vfs, path, Error::Invalid("a path without a name"))
 }
 
-/// The same, of what is to be made: the root is there.
-pub(crate) fn parent_of_new<'a>(vfs: &Vfs, path: &'a Path) -> Result<(Ino, &'a [u8])> {
-    if path.as_os_str().is_empty() {
-        return Err(Error::NotFound);
-    }
+/// Of a file, which the root is not.
+pub(crate) fn parent_of_file<'a>(vfs: &Vfs, path: &'a Path) -> Result<Named<'a>> {
+    parent_or(vfs, path, Error::IsDirectory)
+}
+
+/// Of what is to be made: the root is there.
+pub(crate) fn parent_of_new<'a>(vfs: &Vfs, path: &'a Path) -> Result<Named<'a>> {
     parent_or(vfs, path, Error::Exists)
 }
 
-fn parent_or<'a>(vfs: &Vfs, path: &'a Path, unnamed: Error) -> Result<(Ino, &'a [u8])> {
+fn parent_or<'a>(vfs: &Vfs, path: &'a Path, unnamed: Error) -> Result<Named<'a>> {
     let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() {
+        return Err(Error::NotFound);
+    }
     let end = bytes
         .iter()
         .rposition(|byte| *byte != b'/')
         .map(|at| at + 1)
         .ok_or(unnamed)?;
-    let (trimmed, _) = bytes.split_at(end);
+    let (trimmed, slashes) = bytes.split_at(end);
     let at = trimmed.iter().rposition(|byte| *byte == b'/');
     let (dir, name) = match at {
         Some(at) => trimmed.split_at(at + 1),
@@ -107,5 +183,9 @@ fn parent_or<'a>(vfs: &Vfs, path: &'a Path, unnamed: Error) -> Result<(Ino, &'a 
         Path::new(std::ffi::OsStr::from_bytes(dir)),
         Last::Follow,
     )?;
-    Ok((dir.ino, name))
+    Ok(Named {
+        dir: dir.ino,
+        name,
+        directory: !slashes.is_empty(),
+    })
 }

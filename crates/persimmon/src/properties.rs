@@ -167,18 +167,25 @@ pub(crate) fn volume_on(device: &Arc<Drive>, path: &Path, purpose: Use) -> Resul
     let opened = Volume::open(Arc::clone(device) as _, options);
     let (volume, _) = opened.map_err(Error::of_volume_at(path))?;
     if purpose != Use::Look && volume.is_read_only() {
-        return Err(refused(
+        return Err(refused_by(
             path,
+            libc::EROFS,
             "the volume is read-only, because something in it is damaged or lost: see `persimmon fsck`",
         ));
     }
     Ok(volume)
 }
 
+/// What was asked for cannot be there.
 pub(crate) fn refused(path: &Path, message: &str) -> Error {
+    refused_by(path, libc::EINVAL, message)
+}
+
+/// The same for a reason that has a number of its own.
+pub(crate) fn refused_by(path: &Path, errno: i32, message: &str) -> Error {
     Error::Device(DeviceError::Open {
         path: path.display().to_string(),
         message: message.to_owned(),
-        os_error: None,
+        os_error: Some(errno),
     })
 }

@@ -7,8 +7,8 @@ use persimmon_vfs::{
     Clock, Error as FilesystemError, Grace, NewLimits, Owner, OwnerKind, OwnerQuota, QuotaState,
 };
 
-use crate::path::{Last, resolve};
-use crate::{Error, Filesystem, Result, SystemClock};
+use crate::path::Last;
+use crate::{Filesystem, Result, SystemClock};
 
 impl Filesystem {
     /// Whether what owners take is counted, and their grace times.
@@ -72,11 +72,8 @@ impl Filesystem {
 
     /// The project of what a path means; 0 is none.
     pub fn project(&self, path: impl AsRef<Path>) -> Result<u32> {
-        let (path, vfs) = (path.as_ref(), self.vfs());
-        let found = resolve(vfs, path, Last::Keep);
-        found
-            .and_then(|attr| vfs.project(attr.ino))
-            .map_err(Error::at(path))
+        let vfs = self.vfs();
+        self.by_path(path.as_ref(), Last::Keep, |ino| vfs.project(ino))
     }
 
     /// Gives a directory and all that is in it a project, or none (0). What is made in it has it too. Returns how many inodes have it.
@@ -84,10 +81,9 @@ impl Filesystem {
     /// # Errors
     /// `EOPNOTSUPP`: quota was never on.
     pub fn set_project(&self, path: impl AsRef<Path>, project: u32) -> Result<u64> {
-        let (path, vfs) = (path.as_ref(), self.vfs());
-        let found = resolve(vfs, path, Last::Keep);
-        found
-            .and_then(|attr| vfs.set_project_below(self.mounted().caller(), attr.ino, project))
-            .map_err(Error::at(path))
+        let (vfs, caller) = (self.vfs(), self.mounted().caller());
+        self.by_path(path.as_ref(), Last::Keep, |ino| {
+            vfs.set_project_below(caller, ino, project)
+        })
     }
 }

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use persimmon_device::image::{ImageDevice, ImageGeometry};
 use persimmon_device::{
-    BLOCK_SIZE, CreateOptions, DeviceIdentity, Drive, Geometry, OpenOptions, Stripes, ZonedDevice,
+    CreateOptions, DeviceError, DeviceIdentity, Drive, Geometry, OpenOptions, Stripes, ZonedDevice,
     drive, pair,
 };
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
 use persimmon_vfs::{Clock, Compression, Deltas, Ino, SubvolumeId, Vfs};
 
-use crate::kept::{Keeper, Place, draw_opening, replay::replay};
-use crate::properties::refused;
+use crate::kept::replay::{replay, unseen};
+use crate::kept::{Keeper, Place, draw_opening};
+use crate::properties::refused_by;
+use crate::shape::{Available, available, image};
 use crate::{
     AllCores, Background, CommitInterval, DataRedundancy, EngineOptions, Error, Filesystem, Result,
     SystemClock, VfsOptions,
@@ -25,12 +27,13 @@ pub(crate) const METADATA_BYTES_MIN: u64 = 16 << 20;
 /// How to make a volume. A zoned drive has the size and the zones it has.
 #[derive(Clone, Debug)]
 pub struct Create {
-    /// Size of the image, bytes; of two devices, of that for data.
+    /// Size of the image, bytes; of two devices, of that for data. 0: all of a block device or file that is there.
     pub size_bytes: u64,
-    /// Size of the image for metadata, bytes, where the volume is made on two devices.
+    /// Size of the image for metadata, bytes, where the volume is made on two devices. 0: all of a block device or file that is there, and
+    /// 16 MiB where there is none.
     pub metadata_size_bytes: u64,
-    /// Size of a zone, bytes; `None`: 64 MiB, less on volumes below 16 GiB. That of an image for metadata goes by
-    /// its size alone.
+    /// Size of a zone, bytes: whole blocks of 4 KiB, 1 MiB to 4 GiB. `None`: 64 MiB, less on volumes below 16 GiB. That of an image for
+    /// metadata goes by its size alone.
     pub zone_bytes: Option<u64>,
     /// Label, at most 64 bytes.
     pub label: String,
@@ -50,12 +53,15 @@ pub struct Create {
 
 impl Create {
     /// An image of `size_bytes` with everything else as usual. On two devices the image for metadata has a
-    /// sixteenth of that, and 16 MiB at least.
+    /// sixteenth of that, and 16 MiB at least. 0: all of what is there ([`Create::size_bytes`]).
     #[must_use]
     pub fn sized(size_bytes: u64) -> Create {
         Create {
             size_bytes,
-            metadata_size_bytes: (size_bytes / 16).max(METADATA_BYTES_MIN),
+            metadata_size_bytes: match size_bytes {
+                0 => 0,
+                bytes => (bytes / 16).max(METADATA_BYTES_MIN),
+            },
             zone_bytes: None,
             label: String::new(),
             reserve_basis_points: None,
@@ -67,14 +73,51 @@ impl Create {
     }
 }
 
-impl Create {
-    fn metadata_shape(&self) -> ImageGeometry {
-        image(self.metadata_size_bytes, None)
-    }
+/// A volume that can be made, and on what.
+struct Checked {
+    /// Of the image; of two, of that for data.
+    shape: ImageGeometry,
+    /// Of the image for metadata.
+    metadata: Option<ImageGeometry>,
+    /// How the zones of the device are to be used.
+    stripes: Option<Stripes>,
+}
 
-    /// Refuses what no volume can be, and what none can be on the devices that are named. Tells how the zones of the device are to be
-    /// used.
-    fn check(&self, path: &Path, shape: &ImageGeometry) -> Result<Option<Stripes>> {
+/// The shape of an image of `size_bytes` at `path`, or of all there is for one there, or else of `usual`. Of a drive it says nothing.
+fn shape_at(
+    path: &Path,
+    size_bytes: u64,
+    zone_bytes: Option<u64>,
+    usual: Option<u64>,
+) -> Result<ImageGeometry> {
+    let impossible =
+        |why: String| Error::of_volume_at(path)(persimmon_engine::Error::Geometry(why));
+    if drive::Kind::of(path)? != drive::Kind::Image {
+        return image(METADATA_BYTES_MIN, None).map_err(impossible);
+    }
+    let size_bytes = match size_bytes {
+        0 => match available(path) {
+            Ok(Available::Device(0) | Available::File(0)) => match usual {
+                Some(bytes) => bytes,
+                None => return Err(impossible("is new or empty: tell its size".to_owned())),
+            },
+            Ok(Available::Device(bytes) | Available::File(bytes)) => bytes,
+            Err((message, os_error)) => {
+                return Err(Error::Device(DeviceError::Open {
+                    path: path.display().to_string(),
+                    message,
+                    os_error,
+                }));
+            }
+        },
+        bytes => bytes,
+    };
+    image(size_bytes, zone_bytes).map_err(impossible)
+}
+
+impl Create {
+    /// Refuses what no volume can be, and what none can be on the devices that are named.
+    fn check(&self, path: &Path) -> Result<Checked> {
         let options = FormatOptions {
             label: self.label.clone(),
             reserve_basis_points: self.reserve_basis_points,
@@ -88,28 +131,44 @@ impl Create {
         let impossible =
             |why: String| Error::of_volume_at(path)(persimmon_engine::Error::Geometry(why));
         self.data.check().map_err(impossible)?;
-        let (geometry, capacities) = match pair::names(path) {
+        let (checked, geometry, capacities) = match pair::names(path) {
             None => {
-                let (geometry, capacity) = made(path, shape)?;
+                let shape = shape_at(path, self.size_bytes, self.zone_bytes, None)?;
+                let (geometry, capacity) = made(path, &shape)?;
                 let fits = |geometry: &Geometry, capacities| options.check_on(geometry, capacities);
                 let divided = self.data.divide(&geometry, capacity, fits);
-                return Ok(divided.map_err(Error::of_volume_at(path))?.stripes);
+                let stripes = divided.map_err(Error::of_volume_at(path))?.stripes;
+                let metadata = None;
+                return Ok(Checked {
+                    shape,
+                    metadata,
+                    stripes,
+                });
             }
             Some(_) if self.data != DataRedundancy::None => {
                 return Err(impossible(DataRedundancy::NOT_ON_TWO.to_owned()));
             }
             Some((metadata, data)) => {
-                let (of_metadata, metadata_capacity) = made(&metadata, &self.metadata_shape())?;
-                let (of_data, data_capacity) = made(&data, shape)?;
+                let shape = shape_at(&data, self.size_bytes, self.zone_bytes, None)?;
+                let usual = Some(METADATA_BYTES_MIN);
+                let metadata_shape = shape_at(&metadata, self.metadata_size_bytes, None, usual)?;
+                let (of_metadata, metadata_capacity) = made(&metadata, &metadata_shape)?;
+                let (of_data, data_capacity) = made(&data, &shape)?;
                 let mut capacities = ZoneCapacities::all(data_capacity);
                 capacities.metadata = metadata_capacity;
-                (pair::geometry_of(&of_metadata, &of_data)?, capacities)
+                let checked = Checked {
+                    shape,
+                    metadata: Some(metadata_shape),
+                    stripes: None,
+                };
+                let geometry = pair::geometry_of(&of_metadata, &of_data)?;
+                (checked, geometry, capacities)
             }
         };
         options
             .check_on(&geometry, capacities)
             .map_err(Error::of_volume_at(path))?;
-        Ok(None)
+        Ok(checked)
     }
 }
 
@@ -132,21 +191,6 @@ pub(crate) fn made(path: &Path, shape: &ImageGeometry) -> Result<(Geometry, u32)
     let capacity = usable.map(|zone| zone.capacity).min();
     let capacity = capacity.unwrap_or(geometry.zone_blocks);
     Ok((geometry, capacity))
-}
-
-/// The shape of an image of so many bytes.
-pub(crate) fn image(size_bytes: u64, zone_bytes: Option<u64>) -> ImageGeometry {
-    let zone_bytes = zone_bytes.unwrap_or_else(|| ImageDevice::zone_bytes_for(size_bytes));
-    let zone_blocks = (zone_bytes / BLOCK_SIZE as u64)
-        .try_into()
-        .unwrap_or(u32::MAX);
-    ImageGeometry {
-        zone_count: ImageDevice::zones_fitting(size_bytes, zone_blocks, zone_blocks),
-        zone_blocks,
-        capacity_blocks: zone_blocks,
-        max_open: None,
-        max_active: None,
-    }
 }
 
 /// How to open a volume.
@@ -220,9 +264,12 @@ impl Filesystem {
     pub fn create(path: impl AsRef<Path>, create: &Create) -> Result<()> {
         let path = path.as_ref();
         let uuid = uuid::Uuid::new_v4();
-        let shape = image(create.size_bytes, create.zone_bytes);
         // Before anything is made or overwritten.
-        let stripes = create.check(path, &shape)?;
+        let Checked {
+            shape,
+            metadata: metadata_shape,
+            stripes,
+        } = create.check(path)?;
         let options = CreateOptions {
             force: create.force,
             uuid,
@@ -230,9 +277,8 @@ impl Filesystem {
             stripes,
             ..CreateOptions::default()
         };
-        let device = match pair::names(path) {
-            Some((metadata, data)) => {
-                let of_metadata = create.metadata_shape();
+        let device = match pair::names(path).zip(metadata_shape) {
+            Some(((metadata, data), of_metadata)) => {
                 Drive::create_pair((&metadata, &of_metadata), (&data, &shape), &options)?
             }
             None => Drive::create(path, &shape, &options)?,
@@ -251,6 +297,7 @@ impl Filesystem {
     pub fn in_memory(bytes: u64) -> Result<Filesystem> {
         let create = Create::sized(bytes);
         let shape = image(create.size_bytes, create.zone_bytes);
+        let shape = shape.map_err(persimmon_engine::Error::Geometry)?;
         let device = Arc::new(ImageDevice::in_memory(&shape, &CreateOptions::default())?);
         Filesystem::create_on(device.clone(), &create)?;
         Filesystem::open_on(device, &Options::default())
@@ -358,8 +405,9 @@ impl Opened {
         fs.close()?;
         match waiting {
             0 => Ok(()),
-            _ => Err(refused(
+            _ => Err(refused_by(
                 path,
+                libc::ENOSPC,
                 "there is no room on the volume for what programs flushed before they died: remove something first",
             )),
         }
@@ -388,7 +436,9 @@ impl Opened {
         let now = clock.now();
         let vfs = Arc::new(Vfs::new(self.volume, clock, self.options.vfs));
         let mut keeper = Keeper::new(None, 0);
-        if let Some(place) = place.filter(|_| !vfs.is_read_only()) {
+        if let Some(place) = place.as_ref().filter(|_| vfs.is_read_only()) {
+            keeper = Keeper::for_reading(unseen(&vfs, place, &self.recovery));
+        } else if let Some(place) = place {
             let waiting = replay(&vfs, &place, (&self.recovery, now), &mut orphans)?;
             if waiting.is_empty() {
                 let opening = draw_opening();

@@ -100,3 +100,60 @@ fn a_path_has_the_space_of_its_project() {
     assert_eq!(error.errno(), libc::ENOENT, "{error}");
     fs.close().unwrap();
 }
+
+/// A quota cut a record in two, and a log that ends so cannot be read to its end.
+#[test]
+fn a_record_is_whole_where_a_quota_ends() {
+    const RECORD: usize = 530;
+    let ways: [(&str, bool, bool); 5] = [
+        ("write_at", false, false),
+        ("append", true, false),
+        ("kept", false, true),
+        ("kept_append", true, true),
+        ("flushed", false, true),
+    ];
+    for (way, appends, is_kept) in ways {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("volume.img");
+        Filesystem::create(&image, &Create::sized(128 << 20)).unwrap();
+        let fs = Filesystem::open(&image, &Options::default()).unwrap();
+        fs.turn_quota_on(false).unwrap();
+        fs.create_dir("tree").unwrap();
+        fs.set_project("tree", TREE.id).unwrap();
+        fs.set_quota(TREE, &hard(256 << 10)).unwrap();
+        let options = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .append(appends)
+            .keep_flushed(is_kept);
+        let log = fs.open_file("tree/log", &options).unwrap();
+        let record = [7; RECORD];
+        let mut end = 0;
+        let refused = loop {
+            let written = match way {
+                "write_at" => log.write_at(&record, end),
+                "append" | "kept_append" => log.append(&record).map(drop),
+                "kept" => log
+                    .write_at(&record, end)
+                    .and_then(|()| log.flush_through()),
+                _ => log.write_flushed_at(&record, end),
+            };
+            match written {
+                Ok(()) => end += RECORD as u64,
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!(refused.errno(), libc::EDQUOT, "{way}: {refused}");
+        assert!(end > 128 << 10, "{way}: {end}");
+        assert_eq!(log.metadata().unwrap().size, end, "{way}");
+        // A shorter one may fit.
+        let rest = vec![7; (4096 - end % 4096) as usize];
+        log.write_at(&rest, end).unwrap();
+        assert_eq!(log.metadata().unwrap().size, end + rest.len() as u64);
+        drop(log);
+        fs.close().unwrap();
+        let fs = Filesystem::open(&image, &Options::read_only()).unwrap();
+        let size = fs.metadata("tree/log").unwrap().size;
+        assert_eq!(size, end + rest.len() as u64, "{way}");
+    }
+}

@@ -186,7 +186,8 @@ impl Vfs {
                 offset
             };
             end_of(at, data.len() as u64)?;
-            let admission = self.admit(ino, open.as_deref(), (at, data.len() as u64))?;
+            let wanted = (at, data.len() as u64);
+            let admission = self.admit(ino, open.as_deref(), wanted, flags.whole)?;
             data = data.get(..admission.len as usize).unwrap_or(data);
             _admitted = admission.admitted;
         }
@@ -350,7 +351,7 @@ impl Vfs {
         check_shift(inode.size, (offset, len), what)?;
         let _admission = match what {
             Allocate::Reserve { .. } | Allocate::Zero { .. } => {
-                Some(self.admit_whole(ino, open.as_deref(), (offset, len))?)
+                Some(self.admit(ino, open.as_deref(), (offset, len), true)?)
             }
             Allocate::Punch | Allocate::Collapse | Allocate::Insert => None,
         };
@@ -418,7 +419,7 @@ impl Vfs {
         if there == 0 {
             return Ok(Cloned::NOTHING);
         }
-        let admission = self.admit(to, target.as_deref(), (to_offset, there))?;
+        let admission = self.admit(to, target.as_deref(), (to_offset, there), false)?;
         let len = match admission.len < there {
             true => admission.len / block * block,
             // What is added to the source meanwhile was not admitted.

@@ -37,12 +37,14 @@ impl Vfs {
         self.options().limits_everybody || matches!(author, Author::User { .. })
     }
 
-    /// Admits a write to a file, or the first bytes of it. Limits count for who opened the file; what a kernel writes from its cache is anybody's.
+    /// Admits a write to a file, or the first bytes of it unless it `is_whole`. Limits count for who opened the file; what a kernel writes from
+    /// its cache is anybody's.
     pub(crate) fn admit(
         &self,
         ino: Ino,
         open: Option<&Open>,
         (offset, len): (u64, u64),
+        is_whole: bool,
     ) -> Result<Admission> {
         let quotas = Quotas::of(&self.volume);
         if !quotas.is_enforced() {
@@ -50,21 +52,8 @@ impl Vfs {
             return Ok(Admission { len, admitted });
         }
         let is_limited = self.options().limits_everybody || open.is_none_or(|o| o.flags.is_limited);
-        self.watch(quotas.admit(ino, (offset, len), is_limited, self.now()))
-    }
-
-    /// The same of a write that is made as a whole.
-    pub(crate) fn admit_whole(
-        &self,
-        ino: Ino,
-        open: Option<&Open>,
-        (offset, len): (u64, u64),
-    ) -> Result<Admission> {
-        let admission = self.admit(ino, open, (offset, len))?;
-        if admission.len < len {
-            return Err(Error::QuotaExceeded(None));
-        }
-        Ok(admission)
+        let how = (is_whole, is_limited);
+        self.watch(quotas.admit(ino, (offset, len), how, self.now()))
     }
 
     /// The same of what is answered now and written later, by [`Vfs::write_promised`]: to be kept until then. `None` where nothing is counted.
@@ -78,7 +67,7 @@ impl Vfs {
         (offset, len): (u64, u64),
     ) -> Result<Option<Admitted>> {
         let open = self.opened_to_write(ino, handle)?;
-        let admission = self.admit_whole(ino, open.as_deref(), (offset, len))?;
+        let admission = self.admit(ino, open.as_deref(), (offset, len), true)?;
         Ok(admission.admitted.map(Admitted::for_later))
     }
 

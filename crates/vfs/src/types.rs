@@ -289,6 +289,8 @@ pub struct WriteFlags {
     pub data_sync: bool,
     /// The time that the file gets of it; `None`: what the clock says.
     pub time: Option<Timestamp>,
+    /// Where a quota has room for a part of it only, it is refused. Else that part is written, as POSIX has it.
+    pub whole: bool,
 }
 
 /// What a write did.

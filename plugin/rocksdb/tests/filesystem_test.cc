@@ -301,6 +301,8 @@ class Tests {
     const std::string longest = "/" + std::string(300, 'x');
     std::unique_ptr<FSWritableFile> unmade;
     Check(fs_->NewWritableFile(longest, kFile, &unmade, nullptr).IsInvalidArgument(), "a name that is too long");
+    Check(!fs_->NewWritableFile("/unmade/", kFile, &unmade, nullptr).ok(), "a file of a path that ends in a slash");
+    Check(fs_->FileExists("/unmade", kIO, nullptr).IsNotFound(), "it is made without the slash");
     Check(fs_->FileExists(longest, kIO, nullptr).IsNotFound(), "a name that is too long");
     uint64_t bytes = 0;
     CheckOk(fs_->GetFreeSpace("/", kIO, &bytes, nullptr), "free space");
@@ -335,6 +337,19 @@ class Tests {
     std::shared_ptr<FileSystem> refused;
     Status status = FileSystem::CreateFromString(ConfigOptions(), changed, &refused);
     Check(status.IsInvalidArgument() && status.ToString().find("commit=7") != std::string::npos, status.ToString());
+  }
+
+  // What strtoull skips and takes beside digits was a number: `cache=%20-5` was all the memory there is.
+  void BadOptions() {
+    for (const char* option : {"cache=%20-5", "cache=-5", "cache=+5M", "cache=0x10", "cache=", "cache=5T", "cache=5MB", "read_cache=%095",
+                               "staging=0", "commit=0x1", "commit=+5", "commit=1e2", "commit=.5", "commit=5.", "commit=0", "commit=0.0001",
+                               "commit=3601", "commit=nan", "compression=", "unknown=1"}) {
+      std::shared_ptr<FileSystem> refused;
+      const std::string uri = uri_ + (uri_.find('?') == std::string::npos ? "?" : "&") + option;
+      const Status status = FileSystem::CreateFromString(ConfigOptions(), uri, &refused);
+      Check(status.IsInvalidArgument() && status.ToString().find("compression=none|lz4") != std::string::npos,
+            std::string(option) + ": " + status.ToString());
+    }
   }
 
   // A thread that opens the volume while another closes it waits, where it once was told that the volume is in use.
@@ -492,6 +507,7 @@ class Tests {
     Names();
     Locks();
     Sharing();
+    BadOptions();
     Reopening();
     ReopeningWithOthers();
   }

@@ -23,7 +23,8 @@ const NAME: &str = "fs backup";
 ///
 /// The archive keeps permissions, owners, times to the nanosecond, extended attributes and access control lists, hard
 /// links, symbolic links, holes, pipes, sockets and devices, and has a checksum at its end. GNU tar and others unpack it,
-/// too. It has its name once it is complete and on the disk. A file that is damaged is named and left out (4).
+/// too. It has its name once it is complete and on the disk. A file that is damaged is named and left out (4). So is what
+/// programs flushed before they died, if the volume was not opened for writing since.
 #[derive(Args)]
 pub struct Backup {
     #[command(flatten)]
@@ -86,6 +87,7 @@ impl Backup {
                 named
             }
         };
+        let unseen = opened.filesystem.files_unseen();
         let went = close(opened, went);
         let is_standard = self.between.is_standard();
         let print = |text: &str| {
@@ -96,7 +98,12 @@ impl Backup {
                 say_line(text)
             }
         };
-        conclude(NAME, (went, &tally), "backed up", print, self.between.json)
+        let code = conclude(NAME, (went, &tally), "backed up", print, self.between.json)?;
+        // It was told when the volume was opened. Who keeps the archive alone would have lost that.
+        Ok(match code {
+            0 if unseen > 0 => exit::FS_PARTIAL,
+            code => code,
+        })
     }
 
     fn target(&self, devices: &[PathBuf]) -> Result<(File, Destination)> {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 use clap::Args;
 use persimmon::internal::format::shown::{shown, shown_path};
-use persimmon::{FileKind, Filesystem, FilesystemError, Ino};
+use persimmon::{Error, FileKind, Filesystem, FilesystemError, Ino};
 use serde::Serialize;
 
 use super::cp::{close, last_name};
@@ -47,8 +47,11 @@ impl Mv {
             to.push(super::os(name.to_vec()));
         }
         let renamed = opened.filesystem.rename(&from, &to);
-        renamed
-            .map_err(|error| of_path(&from, &error).context(format!("to {}", shown_path(&to))))?;
+        renamed.map_err(|error| match &error {
+            // One of the two alone is to blame.
+            Error::At { path, .. } => of_path(path, &error),
+            _ => of_path(&from, &error).context(format!("to {}", shown_path(&to))),
+        })?;
         opened.filesystem.close()?;
         Ok(0)
     }

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
-use persimmon::DataRedundancy;
 use persimmon::internal::device::image::{ImageDevice, ImageGeometry};
 use persimmon::internal::format::ZONE_COUNT_MAX;
+use persimmon::{DataRedundancy, internal};
 use persimmon_fuse::size::show_bytes;
 
-use super::{BLOCK, Shape, ZONE_BYTES};
+use super::{BLOCK, Shape};
 use crate::exit;
 
 const MIB: u64 = 1 << 20;
@@ -90,46 +90,31 @@ pub(super) fn too_few(
     Some(anyhow!("{}: {text}", device.display()))
 }
 
-/// Refuses an image of more zones than there can be: all beyond them would be of no use, and nothing would say so.
+/// Refuses an image of more zones than there can be, and says which option helps.
 pub(super) fn check_not_too_many(
     shape: &Shape,
     device: &Path,
     size: u64,
     geometry: &ImageGeometry,
 ) -> Result<()> {
-    let full = ImageGeometry {
-        zone_count: ZONE_COUNT_MAX,
-        ..*geometry
-    };
-    let stride = u64::from(geometry.capacity_blocks) * BLOCK;
-    let is_all_used = full
-        .layout()
-        .is_ok_and(|layout| size < layout.total.saturating_add(stride));
-    if geometry.zone_count < ZONE_COUNT_MAX || is_all_used {
+    let Err(many) = internal::shape::check_not_too_many(size, geometry) else {
         return Ok(());
-    }
-    let mut zone_bytes = stride.next_power_of_two().max(*ZONE_BYTES.start());
-    let is_too_small = |zone_bytes: u64| {
-        let blocks = u32::try_from(zone_bytes / BLOCK).unwrap_or(u32::MAX);
-        ImageDevice::zones_fitting(size, blocks, blocks) >= ZONE_COUNT_MAX
     };
-    while is_too_small(zone_bytes) && zone_bytes <= *ZONE_BYTES.end() {
-        zone_bytes *= 2;
-    }
-    let remedy = if zone_bytes > *ZONE_BYTES.end() {
-        "no zone size lets it be so large".to_owned()
-    } else {
-        let and = match shape.zone_capacity {
-            Some(_) => ", and leave out --zone-capacity",
-            None => "",
-        };
-        format!("give --zone-size {}M{and}", zone_bytes / MIB)
+    let remedy = match many.zone_bytes {
+        None => "no zone size lets it be so large".to_owned(),
+        Some(zone_bytes) => {
+            let and = match shape.zone_capacity {
+                Some(_) => ", and leave out --zone-capacity",
+                None => "",
+            };
+            format!("give --zone-size {}M{and}", zone_bytes / MIB)
+        }
     };
     Err(exit::usage(format!(
         "{}: {} is more than {ZONE_COUNT_MAX} zones of {}, which is as many as there can be: {remedy}, or a smaller --size",
         device.display(),
-        show_bytes(size),
-        show_bytes(stride)
+        show_bytes(many.size_bytes),
+        show_bytes(many.capacity_bytes)
     )))
 }
 

@@ -493,3 +493,43 @@ fn what_forbids_a_copy_is_named_with_the_remedy() {
     let rename = ["fs", "mv", "img", "/still", "/moved"];
     place.refused(&rename, 1, &["/still", "chattr -i"]);
 }
+
+/// The archive lacked the end of the log, and its exit code was that of a whole one.
+#[test]
+fn a_backup_says_that_it_lacks_what_was_flushed_before_a_kill() {
+    let place = Place::new();
+    done(&place, &["mkfs", "img", "--size", "32M"]);
+    let filesystem = open(&place, "img");
+    let options = persimmon::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .keep_flushed(true);
+    let log = filesystem.open_file("/log", &options).unwrap();
+    for record in [&b"first"[..], b"second"] {
+        log.append(record).unwrap();
+        log.flush_through().unwrap();
+    }
+    filesystem.abandon();
+    drop(log);
+    let backup = ["fs", "backup", "img", "b.tar", "--force"];
+    let unseen = "img: 1 file has flushed data that this opening does not see";
+    place.refused(&backup, 4, &[unseen]);
+    assert!(place.dir().join("b.tar").exists());
+    let output = place.run(&["fs", "ls", "img", "/"]);
+    assert!(output.status.success() && told(&output).contains(unseen));
+    done(&place, &["fs", "mkdir", "img", "/brought-in"]);
+    done(&place, &backup);
+    let output = place.run(&["fs", "cat", "img", "/log"]);
+    assert_eq!(output.stdout, b"firstsecond");
+}
+
+/// It was said of what is there that it is not.
+#[test]
+fn a_rename_says_which_of_the_two_is_missing() {
+    let place = with_files(1, 10);
+    done(&place, &["fs", "mkdir", "img", "/src"]);
+    let rename = ["fs", "mv", "img", "/src", "/none/name"];
+    place.refused(&rename, 1, &["/none/name: no such file or directory"]);
+    let rename = ["fs", "mv", "img", "/none", "/src/name"];
+    place.refused(&rename, 1, &["/none: no such file or directory"]);
+}

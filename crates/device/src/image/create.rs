@@ -338,9 +338,10 @@ fn resize(path: &Path, file: &File, total: u64) -> Result<()> {
     let resized = file.set_len(0).and_then(|()| file.set_len(total));
     resized.map_err(|error| match error.kind() {
         _ if is_full(&error) => DeviceError::HostFull,
-        io::ErrorKind::FileTooLarge => open_error(
+        io::ErrorKind::FileTooLarge => open_error_of(
             path,
             &format!("the host filesystem takes no file of {total} bytes; choose a smaller size"),
+            error.raw_os_error(),
         ),
         _ => explain(path, &error),
     })

@@ -16,7 +16,7 @@ use super::flush::FlushGate;
 use super::host::{Host, HostFile};
 use super::table::Table;
 use super::{ByZone, ImageDevice, Zones};
-use crate::lock::{explain, open_error, open_locked};
+use crate::lock::{damage_error, explain, open_error, open_error_of, open_locked};
 use crate::options::OpenOptions;
 use crate::per_zone::{PerZone, ZoneCells};
 use crate::zones::ZoneMachine;
@@ -146,7 +146,7 @@ impl ImageDevice {
             Ok(found) => found,
             Err(Unusable::Io(error)) => return Err(explain(path, &error)),
             Err(Unusable::NotAContainer) => return Ok(None),
-            Err(Unusable::Bad(error)) => return Err(open_error(path, &remedy(&error))),
+            Err(Unusable::Bad(error)) => return Err(unusable(path, &error)),
         };
         if !found.superblock.complete {
             let message = "making this image was interrupted; `persimmon recover` looks for what was on it before, and \
@@ -332,7 +332,7 @@ pub(super) fn settle(path: &Path, host: &dyn Host, read_only: bool) -> Result<()
 fn layout_of(path: &Path, superblock: &Superblock) -> Result<Layout> {
     superblock
         .layout()
-        .map_err(|error| open_error(path, &error.to_string()))
+        .map_err(|error| damage_error(path, &error.to_string()))
 }
 
 /// Length of the file or device, in bytes.
@@ -374,7 +374,7 @@ fn lengthened(
             "the image is truncated: it has {length} bytes of {total}; copy it again, or let `persimmon recover` copy \
              what is left to another volume; `persimmon fsck --repair --scan` mends it in place"
         );
-        return Err(open_error(path, &message));
+        return Err(damage_error(path, &message));
     }
     if how.read_only {
         return Ok(Box::new(Shortened::new(host, length)));
@@ -398,11 +398,11 @@ pub(super) fn foreign(path: &Path) -> DeviceError {
         Err(error) => return explain(path, &error),
     };
     if let Some(trace) = traces::of_volume(&file) {
-        return open_error(path, &format!("holds {trace}; {SAVE_IT}"));
+        return damage_error(path, &format!("holds {trace}; {SAVE_IT}"));
     }
     let what = match probe::identify(&file) {
         Ok(Some(found)) if found.is_image() => {
-            return open_error(
+            return damage_error(
                 path,
                 &format!(
                     "the image is truncated or damaged: no copy of its superblock is left where they are kept; {SEARCH}"
@@ -418,13 +418,17 @@ pub(super) fn foreign(path: &Path) -> DeviceError {
     open_error(path, &format!("is not a Persimmon image: {what}"))
 }
 
-fn remedy(error: &ContainerError) -> String {
+fn unusable(path: &Path, error: &ContainerError) -> DeviceError {
+    let of_other_version = |message: &str| open_error_of(path, message, Some(libc::EOPNOTSUPP));
     match error {
         ContainerError::Newer { .. } | ContainerError::UnknownFeatures { .. } => {
-            format!("{error}; use a newer release of persimmon")
+            of_other_version(&format!("{error}; use a newer release of persimmon"))
         }
         // It says what to do.
-        ContainerError::Older { .. } => error.to_string(),
-        _ => format!("{error}, and so are its other copies; {SAVE_IT}"),
+        ContainerError::Older { .. } => of_other_version(&error.to_string()),
+        _ => damage_error(
+            path,
+            &format!("{error}, and so are its other copies; {SAVE_IT}"),
+        ),
     }
 }

@@ -83,15 +83,16 @@ impl FileData {
         }
     }
 
-    /// Admits a write of `len` bytes at `offset`, or of fewer. One who is not limited is admitted whatever the limits are, and what it takes counts.
+    /// Admits a write of `len` bytes at `offset`, or of fewer unless it `is_whole`. One who is not limited is admitted whatever the limits are,
+    /// and what it takes counts.
     ///
     /// # Errors
-    /// [`Error::QuotaExceeded`]: not one byte more.
+    /// [`Error::QuotaExceeded`]: not one byte more, or not all of them.
     pub(crate) fn admit(
         &self,
         ino: Ino,
         (offset, len): (u64, u64),
-        is_limited: bool,
+        (is_whole, is_limited): (bool, bool),
         now: i64,
     ) -> Result<Admission> {
         let everything = Admission {
@@ -140,6 +141,9 @@ impl FileData {
             if self.space.quota.has_staged(owners) && self.write_back_queued()? > 0 {
                 taken = None;
                 continue;
+            }
+            if is_whole {
+                return Err(Error::QuotaExceeded { owner });
             }
             let blocks = room.saturating_add(taken.unwrap_or(0)) / BLOCK_SECTORS;
             let fits = first

@@ -88,19 +88,21 @@ impl<'a> Quotas<'a> {
         self.engine.quotas.set_grace(kind, grace)
     }
 
-    /// Admits a write of `len` bytes at `offset` of a file, or of fewer. Who is not limited is admitted whatever the limits are.
+    /// Admits a write of `len` bytes at `offset` of a file, or of fewer unless it `is_whole`. Who is not limited is admitted whatever the
+    /// limits are.
     ///
     /// # Errors
-    /// [`Error::QuotaExceeded`](crate::Error::QuotaExceeded): not one byte more.
+    /// [`Error::QuotaExceeded`](crate::Error::QuotaExceeded): not one byte more, or not all of them.
     pub fn admit(
         &self,
         ino: Ino,
         (offset, len): (u64, u64),
-        is_limited: bool,
+        (is_whole, is_limited): (bool, bool),
         now: Timestamp,
     ) -> Result<Admission> {
-        let now = now.seconds;
-        self.engine.data.admit(ino, (offset, len), is_limited, now)
+        let how = (is_whole, is_limited);
+        let data = &self.engine.data;
+        data.admit(ino, (offset, len), how, now.seconds)
     }
 
     /// Refuses a change after which an inode, which may be new, would take more of its owners' quota than there is. In a transaction that makes

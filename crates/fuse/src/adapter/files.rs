@@ -82,6 +82,7 @@ impl Adapter {
             data_sync: false,
             // Where it is noted, for whoever does it again.
             time: self.door.ledger.as_ref().map(|_| now),
+            whole: false,
         };
         let data = call.data().get(..size as usize);
         let data = data.ok_or(protocol::MALFORMED)?;

@@ -129,6 +129,8 @@ pub(crate) struct Keeper {
     place: Option<Place>,
     /// Of the volume, by this process.
     opening: u32,
+    /// Files with flushed data that this opening, for reading, does not see.
+    unseen: usize,
     /// Some file has had one.
     is_used: AtomicBool,
     /// Held shared by who empties a file in a way that is right as long as none has had one, and alone when the first gets one.
@@ -169,12 +171,24 @@ impl Keeper {
         Keeper {
             place,
             opening,
+            unseen: 0,
             is_used: AtomicBool::new(false),
             first: RwLock::new(()),
             is_closing: AtomicBool::new(false),
             groups: [const { CachePadded::new(Group::new()) }; GROUPS],
             files: Mutex::default(),
         }
+    }
+
+    /// Of a volume that is opened for reading.
+    pub(crate) fn for_reading(unseen: usize) -> Keeper {
+        let mut keeper = Keeper::new(None, 0);
+        keeper.unseen = unseen;
+        keeper
+    }
+
+    pub(crate) fn unseen(&self) -> usize {
+        self.unseen
     }
 
     pub(crate) fn is_used(&self) -> bool {

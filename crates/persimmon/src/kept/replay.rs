@@ -47,6 +47,42 @@ pub(crate) fn replay(
     Ok(waiting)
 }
 
+/// How many files a volume that was just recovered, and is opened for reading, does not have all of that was flushed to them. It is told and
+/// not brought in: nothing is written. What cannot be looked at is only logged.
+pub(crate) fn unseen(vfs: &Vfs, place: &Place, recovery: &RecoveryReport) -> usize {
+    let tails = tails(place).unwrap_or_else(|error| {
+        tracing::warn!(%error, "what was flushed before a process died cannot be looked at");
+        Vec::new()
+    });
+    let is_unseen = |(user, path): &(u32, PathBuf)| {
+        let is_unseen = match due(place, recovery, (*user, path))? {
+            Due::Not(_) => false,
+            Due::Content(start, content) => match lacking(vfs, &start, &content) {
+                Ok(Ok(lacking)) => lacking.continues(vfs).unwrap_or(true),
+                Ok(Err(_)) => false,
+                Err(error) => return Err(io::Error::other(error)),
+            },
+        };
+        Ok(is_unseen)
+    };
+    let unseen = tails.iter().filter(|tail| {
+        is_unseen(tail).unwrap_or_else(|error: io::Error| {
+            let path = tail.1.display();
+            tracing::warn!(%path, %error, "what was flushed before a process died cannot be looked at");
+            // It says something, and an opening that writes would not go on without it.
+            true
+        })
+    });
+    let unseen = unseen.count();
+    if unseen > 0 {
+        tracing::warn!(
+            files = unseen,
+            "files have flushed data that this opening does not see, since it is for reading: open the volume once for writing"
+        );
+    }
+    unseen
+}
+
 fn replay_all(
     vfs: &Vfs,
     place: &Place,
@@ -196,6 +232,64 @@ fn read(path: &Path, user: u32) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
+/// What the volume lacks of a tail.
+struct Lacking<'a> {
+    ino: Ino,
+    /// Where the tail begins in the file.
+    base: u64,
+    /// What the file has there must be this.
+    same: &'a [u8],
+    /// Where the file ends.
+    end: u64,
+    missing: &'a [u8],
+}
+
+impl Lacking<'_> {
+    /// Whether it goes on from what the file has.
+    fn continues(&self, vfs: &Vfs) -> persimmon_vfs::Result<bool> {
+        let mut found = vec![0; self.same.len()];
+        let read = vfs.read(self.ino, Handle::NONE, self.base, &mut found)?;
+        Ok(read == self.same.len() && found == self.same)
+    }
+}
+
+/// What of `content` the file does not have; else what becomes of the tail.
+fn lacking<'a>(
+    vfs: &Vfs,
+    start: &Start,
+    content: &'a [u8],
+) -> persimmon_vfs::Result<Result<Lacking<'a>, Fate>> {
+    let (ino, base) = (start.ino, start.base);
+    let attr = match vfs.getattr(ino) {
+        Ok(attr) if attr.nlink > 0 => attr,
+        Ok(_) | Err(VfsError::Stale | VfsError::NotFound) => {
+            return Ok(Err(Fate::Discarded("its file has no name any more")));
+        }
+        Err(error) => return Err(error),
+    };
+    if attr.kind() != FileKind::Regular {
+        return Ok(Err(Fate::Aside("it is not of a regular file")));
+    }
+    let Some(there) = attr.size.checked_sub(base) else {
+        return Ok(Err(Fate::Aside("its file is shorter than when it began")));
+    };
+    // More was written, and written back.
+    let Some((same, missing)) = usize::try_from(there)
+        .ok()
+        .and_then(|there| content.split_at_checked(there))
+        .filter(|(_, missing)| !missing.is_empty())
+    else {
+        return Ok(Err(Fate::In(0)));
+    };
+    Ok(Ok(Lacking {
+        ino,
+        base,
+        same,
+        end: attr.size,
+        missing,
+    }))
+}
+
 /// Appends what of `content` the file does not have, durably, if there is room for it, and for all before. What it has of it must be the
 /// same.
 fn extend(
@@ -204,37 +298,20 @@ fn extend(
     content: &[u8],
     (has_room, now): (bool, Timestamp),
 ) -> persimmon_vfs::Result<Fate> {
-    let (ino, base) = (start.ino, start.base);
-    let attr = match vfs.getattr(ino) {
-        Ok(attr) if attr.nlink > 0 => attr,
-        Ok(_) | Err(VfsError::Stale | VfsError::NotFound) => {
-            return Ok(Fate::Discarded("its file has no name any more"));
-        }
-        Err(error) => return Err(error),
+    let lacking = match lacking(vfs, start, content)? {
+        Ok(lacking) => lacking,
+        Err(fate) => return Ok(fate),
     };
-    if attr.kind() != FileKind::Regular {
-        return Ok(Fate::Aside("it is not of a regular file"));
-    }
-    let Some(there) = attr.size.checked_sub(base) else {
-        return Ok(Fate::Aside("its file is shorter than when it began"));
-    };
-    // More was written, and written back.
-    let Some((same, missing)) = usize::try_from(there)
-        .ok()
-        .and_then(|there| content.split_at_checked(there))
-        .filter(|(_, missing)| !missing.is_empty())
-    else {
-        return Ok(Fate::In(0));
-    };
+    let Lacking {
+        ino, end, missing, ..
+    } = lacking;
     if !has_room {
         return Ok(Fate::Waits(ino));
     }
-    let mut found = vec![0; same.len()];
-    let read = vfs.read(ino, Handle::NONE, base, &mut found)?;
-    if read != same.len() || found != same {
+    if !lacking.continues(vfs)? {
         return Ok(Fate::Aside("its file has other content"));
     }
-    match append(vfs, ino, attr.size, (missing, now)) {
+    match append(vfs, ino, end, (missing, now)) {
         // The next opening goes on where this one was stopped.
         Err(error) if error.errno() == libc::ENOSPC => Ok(Fate::Waits(ino)),
         Err(error) => Err(error),

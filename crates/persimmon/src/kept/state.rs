@@ -11,10 +11,11 @@ use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::{Admitted, Promised, Standing};
 use persimmon_sync::{Arc, Mutex, MutexGuard};
 use persimmon_vfs::{
-    Error as VfsError, FILE_SIZE_MAX, Handle, Ino, Result as VfsResult, Vfs, WriteFlags, Written,
+    Error as VfsError, FILE_SIZE_MAX, Handle, Ino, Result as VfsResult, Vfs, Written,
 };
 
 use super::tail::{End, Tail};
+use crate::file::write_flags;
 
 /// Bytes that the tail alone may have.
 const PENDING_MAX: usize = 64 << 10;
@@ -180,7 +181,7 @@ impl State {
         data: &[u8],
     ) -> VfsResult<Written> {
         self.fill_in(vfs, ino)?;
-        let written = vfs.write(ino, handle, offset, data, WriteFlags::default());
+        let written = vfs.write(ino, handle, offset, data, write_flags(data));
         if let Some(tail) = &mut self.tail {
             let grown = written.as_ref().map_or(0, |written| written.len);
             let end = self.end.map(|end| end + grown as u64);

@@ -13,6 +13,7 @@ mod not_taken;
 mod pending;
 mod races;
 mod room;
+mod unseen;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -16,6 +16,7 @@ const KILL: WriteFlags = WriteFlags {
     author: STRANGER,
     data_sync: false,
     time: None,
+    whole: false,
 };
 
 fn mode(fs: &Fixture) -> u32 {
