@@ -540,6 +540,8 @@ impl FileData {
         };
         match self.commit_all(subvolume) {
             Ok(()) | Err(Error::NoSpace) => {}
+            // So it is on a full host, as long as the deletion itself can be recorded there.
+            Err(error) if error.passes() => self.history.prepare(Intent::Shrink)?,
             Err(error) => return Err(error),
         }
         for ino in self.files.all() {

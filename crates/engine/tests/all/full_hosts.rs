@@ -420,3 +420,22 @@ fn many_sync_while_the_host_is_full_now_and_then() {
             .for_each(|ino| holds(&left, *ino, &noise(149, 9 * BLOCK_SIZE)));
     }
 }
+
+/// Deleting a snapshot makes space: what waits of a writable one is given up, as on a full volume.
+#[test]
+fn a_snapshot_is_deleted_on_a_full_host() {
+    let (hosted, volume) = new_volume();
+    let ino = create(&volume).unwrap();
+    let content = noise(1, 20 * BLOCK_SIZE);
+    write(&volume, ino, 0, &content);
+    volume.sync().unwrap();
+    let taken = volume.snapshots().take(SubvolumeId::MAIN, b"w", false, NOW);
+    let id = taken.unwrap();
+    volume.sync().unwrap();
+    write(&volume, ino.of(id), 0, &noise(2, 12 * BLOCK_SIZE));
+    hosted.fill(&volume, Refuses::Data);
+    volume.snapshots().delete(id).unwrap();
+    hosted.make_space();
+    volume.sync().unwrap();
+    holds(&crashed(&hosted, 5), ino, &content);
+}
