@@ -1,4 +1,4 @@
-//! Settling: what deleted snapshots alone held is removed, a record at a time. In the background, and where there is no room by whoever needs some.
+//! Settling: removes what only deleted snapshots held, a record at a time. The background does so, and a caller that finds no room.
 
 use std::ops::{Bound, ControlFlow};
 

@@ -300,9 +300,8 @@ impl Mend<'_, '_> {
         for (key, part) in present_parts(&key, extent, &missing) {
             self.put(key, &part.encode())?;
         }
-        let in_file = |block: u64| key.item.saturating_add(block - at).saturating_mul(BLOCK);
+        let in_file = |block: u64| key.item.saturating_add(block - at);
         for (from, to) in missing {
-            let in_file = |block: u64| key.item.saturating_add(block - at);
             self.missing.add(key.ino, (in_file(from), in_file(to)));
         }
         let in_store = (Key::extent(SHARED, at), Key::extent(SHARED, end));
@@ -311,6 +310,7 @@ impl Mend<'_, '_> {
             let path = self.path(key.ino);
             let detail = format!("as of checkpoint {checkpoint}");
             let range = (in_file(at), in_file(end));
+            let range = (range.0.saturating_mul(BLOCK), range.1.saturating_mul(BLOCK));
             self.lose(path, key.ino, Lost::Older, range, detail);
         }
         Ok(())

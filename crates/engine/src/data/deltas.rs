@@ -195,12 +195,7 @@ impl FileData {
         }
         let offset = block * BLOCK_SIZE as u64;
         let mut base = [0; BLOCK_SIZE];
-        let caches = Caches {
-            blocks: self.kept(ino),
-            frames: self.kept(ino),
-            past_memory: false,
-        };
-        let mut plan = Plan::through(caches);
+        let mut plan = Plan::through(self.kept_by_place(ino));
         let range = (block, end);
         let planned = self.plan(ino, &found.extents, range, offset, &mut base, &mut plan);
         // What is damaged is no base: the block is written anew, and that is what it needs.
@@ -227,6 +222,15 @@ impl FileData {
             known: ALL_BLOCKS,
             reads_around: false,
         })
+    }
+
+    /// The same for whole blocks and for those of compressed frames.
+    pub(super) fn kept_by_place(&self, ino: Ino) -> Caches<'_> {
+        Caches {
+            blocks: self.kept(ino),
+            frames: self.kept(ino),
+            past_memory: false,
+        }
     }
 
     /// Keeps blocks in memory that a file had synced: the next time they may be what deltas are of.

@@ -127,8 +127,8 @@ impl FileData {
         Ok(len)
     }
 
-    /// Reads bytes that the file has, as the device has them: of two equal blocks that one is given up which can be read is not to be
-    /// the one that is left where the other, in memory, seems to be whole.
+    /// Reads bytes that the file has, from the device alone: a block that is damaged there, and intact in memory, would replace an intact
+    /// one.
     fn read_exactly<'b>(
         &self,
         (ino, block): (Ino, u64),
@@ -137,7 +137,13 @@ impl FileData {
         buffer: &'b mut Vec<u8>,
     ) -> Result<&'b [u8]> {
         buffer.resize(count, 0);
-        self.read_past_memory(ino, block * BLOCK + at, buffer)?;
+        let offset = block * BLOCK + at;
+        if self.size_now(ino)? < offset + count as u64 {
+            return Err(Error::Inconsistent(format!(
+                "inode {ino} became shorter while it could not be changed"
+            )));
+        }
+        self.read_past_memory(ino, offset, buffer)?;
         Ok(buffer)
     }
 

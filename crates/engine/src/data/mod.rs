@@ -155,8 +155,8 @@ impl FileData {
         self.store.activity.note();
     }
 
-    /// Has `hold` take room: at once, or when what is reserved and not needed was given back, or as soon as enough is removed of what deleted
-    /// snapshots held.
+    /// Calls `hold` to reserve room. If there is none, it gives back reservations that are too large, then settles deleted snapshots, and
+    /// calls `hold` again after each step.
     fn hold<R>(&self, hold: impl Fn() -> Option<R>) -> Result<Option<R>> {
         if let Some(held) = hold() {
             return Ok(Some(held));

@@ -259,7 +259,7 @@ impl FileData {
     }
 
     /// The size of a regular file, with what of it waits to be written.
-    fn size_now(&self, ino: Ino) -> Result<u64> {
+    pub(super) fn size_now(&self, ino: Ino) -> Result<u64> {
         let file = self.files.get(ino);
         if let Some(size) = file.as_ref().and_then(|f| f.lock().size) {
             return Ok(size);

@@ -533,11 +533,7 @@ impl FileData {
         if !self.closed.lock().insert(subvolume) {
             return Err(Error::NoSuchSnapshot);
         }
-        let closed = ClosedSubvolume {
-            data: self,
-            subvolume,
-            is_gone: false,
-        };
+        let closed = self.hold_subvolume(subvolume);
         match self.commit_all(subvolume) {
             Ok(()) | Err(Error::NoSpace) => {}
             // So it is on a full host, as long as the deletion itself can be recorded there.

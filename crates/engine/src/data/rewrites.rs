@@ -1,9 +1,9 @@
 //! Batches for fsync whose data failed after their record was written: they are written elsewhere, and a checkpoint leaves the bad record
 //! behind.
 //!
-//! Where the host below the device has no space for that, it waits. What was written is staged again, so that readers find it and nothing of
-//! it is lost. Nothing is acknowledged meanwhile and no checkpoint is written, for the tree names blocks that are not there. Whoever makes
-//! something durable next tries again before.
+//! If the host below the device has no space for the rewrite, it is postponed. The data is staged again, so readers find it and it is not
+//! lost. Meanwhile the tree names blocks that are not there. So nothing is acknowledged and no checkpoint is written until the rewrite
+//! succeeds. Each later sync tries it first.
 
 use persimmon_device::{BLOCK_SIZE, DeviceError};
 use persimmon_format::Ino;

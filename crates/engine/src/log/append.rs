@@ -7,10 +7,11 @@ use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut, DeviceError};
 use persimmon_format::footer::LogPosition;
 use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
 use persimmon_format::{Addr, DeviceId, Lsn, VolumeKey};
+use persimmon_sync::Alarm;
 
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
-use crate::invariant::{invariant, invariant_holds};
+use crate::invariant::{invariant, invariant_holds, invariant_sub};
 use crate::media::{Media, wait_all};
 use crate::statistics::{Class, add};
 use crate::zones::log_zones::LogZone;
@@ -80,14 +81,14 @@ impl Batch {
         }
     }
 
-    /// Blocks that what is not in the log yet takes at most.
-    pub(super) fn blocks_left(&self) -> u64 {
-        let last = self.done.checked_sub(1);
-        let last = self.slices.as_deref().zip(last);
-        let last = last.and_then(|(slices, last)| slices.get(last));
-        let done = last.map_or(0, |slice| slice.range.end);
-        let left = self.records.get(done..).unwrap_or_default();
-        left.len().div_ceil(BODY_LEN) as u64
+    /// At most so many blocks will hold the records that are not in the log yet.
+    pub(super) fn blocks_left(&self, alarm: &Alarm) -> u64 {
+        let slices = self.slices.as_deref().unwrap_or_default();
+        let written = slices.iter().take(self.done).next_back();
+        let written = written.map_or(0, |slice| slice.range.end);
+        let mut left = self.records.len();
+        invariant_sub!(alarm, left, written, "bytes of records to be written");
+        left.div_ceil(BODY_LEN) as u64
     }
 
     /// Blocks that it would have taken in addition, had its records not been compressed.

@@ -395,7 +395,7 @@ impl Log {
             batch.first_lsn,
             batch.last_lsn
         );
-        inner.sending_blocks = batch.blocks_left();
+        inner.sending_blocks = batch.blocks_left(&self.alarm);
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
             panic_if(Fault::PanicInLog);
             run.write_batch(&mut batch)
@@ -677,7 +677,10 @@ impl Inner {
             "the log is to be replayed from block {replay} on, and ends before block {head:?}"
         );
         let written = head.map_or(0, |head| head.saturating_sub(replay));
-        let unsent = self.unsent.as_ref().map_or(0, Batch::blocks_left);
+        let unsent = self
+            .unsent
+            .as_ref()
+            .map_or(0, |batch| batch.blocks_left(alarm));
         let buffered = self.records.len().div_ceil(BODY_LEN) as u64;
         written + self.sending_blocks + unsent + buffered
     }

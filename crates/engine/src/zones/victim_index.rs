@@ -109,6 +109,7 @@ impl Listing {
         }
         match entry.role {
             Role::Data => {
+                // Both counts are rounded up to blocks.
                 let won = garbage.saturating_sub(padding.blocks() as u32);
                 let is_scored = won > entry.capacity / GARBAGE_SHARE_SCORED;
                 let won = f64::from(won);

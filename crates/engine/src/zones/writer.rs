@@ -181,13 +181,22 @@ impl Run {
         rest
     }
 
-    /// What is left between its compressed frames and behind them.
-    fn padding(&self) -> PackUnits {
+    /// Space between and behind its compressed frames.
+    fn padding(&self, alarm: &Alarm) -> PackUnits {
         if self.packed.is_empty() {
             return PackUnits::ZERO;
         }
         let frames = self.packed.iter().map(|frame| frame.frame.pack_units());
-        PackUnits::of_blocks(self.data.blocks().into()).saturating_sub(frames.sum())
+        let (all, frames) = (
+            PackUnits::of_blocks(self.data.blocks().into()),
+            frames.sum(),
+        );
+        invariant_holds!(
+            alarm,
+            frames <= all,
+            "compressed frames of {frames:?} in a run of {all:?}"
+        );
+        all.saturating_sub(frames)
     }
 
     /// The files whose data it is.
@@ -425,7 +434,7 @@ impl ZoneWriter {
             run.summarise(&mut self.summary, block);
             if class == Class::CleanedData {
                 self.has_moved = true;
-                self.padding += run.padding();
+                self.padding += run.padding(&self.alarm);
             }
             self.lives.add(run.life, run.data.blocks().into());
             run.owners().for_each(|ino| self.filled.by(ino));

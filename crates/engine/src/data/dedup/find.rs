@@ -13,7 +13,7 @@ use super::{Deduplication, Duplicate, Piece};
 use crate::data::FileData;
 use crate::data::read::Found;
 use crate::data::read_cache::{Place, StoredAt};
-use crate::data::read_plan::{Caches, Plan};
+use crate::data::read_plan::Plan;
 use crate::error::Result;
 use crate::meta::sharing;
 
@@ -262,13 +262,8 @@ impl FileData {
         (from, to): (u64, u64),
         buf: &mut [u8],
     ) -> Result<()> {
-        let caches = Caches {
-            blocks: self.kept(ino),
-            frames: self.kept(ino),
-            past_memory: false,
-        };
         let offset = from * BLOCK_SIZE as u64;
-        let mut plan = Plan::through(caches);
+        let mut plan = Plan::through(self.kept_by_place(ino));
         self.plan(ino, &found.extents, (from, to), offset, buf, &mut plan)?;
         self.fetch_into(ino, &plan, offset, buf)
     }

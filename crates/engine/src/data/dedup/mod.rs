@@ -87,7 +87,7 @@ impl Duplicate {
         self.piece.first + self.blocks()
     }
 
-    /// Its first so many blocks, which are not all, and those behind them.
+    /// Splits it after `blocks` blocks; both parts have at least one.
     pub(super) fn split(self, blocks: u64, alarm: &Alarm) -> Result<[Duplicate; 2]> {
         let (at, all) = (blocks as usize, self.piece.blocks());
         invariant!(

@@ -1,4 +1,5 @@
-//! Data that failed after its record was written: who waits until it is mapped elsewhere and a checkpoint has left the record behind.
+//! Data that failed after its record was written. Nothing is acknowledged until the data is mapped elsewhere and a checkpoint is newer than
+//! the record.
 
 use persimmon_format::Lsn;
 
@@ -7,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
 use crate::invariant::{invariant_holds, invariant_sub};
 
-/// What failed data needs, to be written elsewhere and a checkpoint behind that, was not to be had, and may be later.
+/// The rewrite of failed data, or the checkpoint after it, found no space and will be tried again.
 pub(super) struct Postponed {
     /// Why.
     error: Error,
