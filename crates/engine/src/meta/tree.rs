@@ -55,11 +55,8 @@ pub fn get<'a>(
     root: PageId,
     key: &Key,
 ) -> Result<Option<&'a [u8]>, TreeError> {
-    let mut node = Node::root(cache, root)?;
-    while node.level > 0 {
-        node = node.child(cache, node.slot_for(key))?;
-    }
-    Ok(node.search(key).ok().map(|index| node.page.value(index)))
+    let leaf = leaf_for(cache, root, key)?;
+    Ok(leaf.search(key).ok().map(|index| leaf.page.value(index)))
 }
 
 /// Whether the leaf that `key` belongs into is dirty.
@@ -67,11 +64,17 @@ pub fn get<'a>(
 /// # Errors
 /// A page on the way is missing or damaged.
 pub fn is_in_dirty_leaf(cache: &PageCache, root: PageId, key: &Key) -> Result<bool, TreeError> {
+    Ok(cache.is_dirty(leaf_for(cache, root, key)?.page.id()))
+}
+
+/// The leaf that `key` belongs into.
+#[inline]
+fn leaf_for<'a>(cache: &'a PageCache, root: PageId, key: &Key) -> Result<Node<'a>, TreeError> {
     let mut node = Node::root(cache, root)?;
     while node.level > 0 {
         node = node.child(cache, node.slot_for(key))?;
     }
-    Ok(cache.is_dirty(node.page.id()))
+    Ok(node)
 }
 
 /// Checks that all pages that inserting or removing `key` needs are in memory.
@@ -153,13 +156,8 @@ struct Path {
 }
 
 impl Path {
-    /// The way to the leaf whose range holds `key`, and where the key is in it or would be.
-    #[inline]
-    fn to(
-        cache: &PageCache,
-        root: PageId,
-        key: &Key,
-    ) -> Result<(Path, Result<usize, usize>), TreeError> {
+    /// The way to the leaf whose range holds `key`.
+    fn to(cache: &PageCache, root: PageId, key: &Key) -> Result<Path, TreeError> {
         let mut path = Path {
             steps: [(PageId(0), 0); ROOT_LEVEL_MAX as usize + 1],
             depth: 0,
@@ -176,7 +174,7 @@ impl Path {
             path.leaf = node.page.child(slot);
             node = node.child(cache, slot)?;
         }
-        Ok((path, node.search(key)))
+        Ok(path)
     }
 
     /// The inner page `above` levels above the leaf, with the slot taken. None above the root.

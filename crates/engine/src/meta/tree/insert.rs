@@ -5,7 +5,7 @@ use std::sync::Arc;
 use persimmon_format::page::VALUE_LEN_MAX;
 use persimmon_format::{Key, PageId};
 
-use super::{KEY_MIN, Path, TreeDamage, TreeError, damaged};
+use super::{KEY_MIN, Path, TreeDamage, TreeError, damaged, leaf_for};
 use crate::meta::cache::PageCache;
 use crate::meta::page::Page;
 
@@ -30,12 +30,13 @@ fn try_insert(
     if value.len() > VALUE_LEN_MAX {
         return Err(TreeError::ValueLength(value.len()));
     }
-    let (path, place) = Path::to(cache, *root, key)?;
-    let (index, replaced) = match place {
+    let leaf = leaf_for(cache, *root, key)?;
+    let (index, replaced) = match leaf.search(key) {
         Ok(index) => (index, true),
         Err(index) => (index, false),
     };
-    let fitted = cache.edit(path.leaf, |leaf| {
+    let leaf = leaf.page.id();
+    let fitted = cache.edit(leaf, |leaf| {
         if !replaced {
             return leaf.insert(index, key, value);
         }
@@ -48,7 +49,8 @@ fn try_insert(
     if fitted {
         return Ok(replaced);
     }
-    let mut split = divide(cache, path.leaf, index, key, value)?;
+    let path = Path::to(cache, *root, key)?;
+    let mut split = divide(cache, leaf, index, key, value)?;
     for above in 1.. {
         let Some((parent, slot)) = path.ancestor(above) else {
             grow(cache, root, &split)?;

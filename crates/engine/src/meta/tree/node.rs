@@ -16,10 +16,11 @@ pub(super) const KEY_MIN: Key = Key {
 };
 
 /// A page on the way down, and what is known about it without looking at it.
+#[derive(Clone)]
 pub(super) struct Node<'a> {
     pub(super) page: &'a Page,
     pub(super) level: u8,
-    expected: Expected,
+    pub(super) expected: Expected,
 }
 
 impl<'a> Node<'a> {
@@ -38,12 +39,12 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// An inner page that was come to before, with the bound of its keys if there is one.
-    pub(super) fn again(page: &'a Page, upper: Option<Key>) -> Node<'a> {
+    /// An inner page that was come to before, whatever its bounds are.
+    pub(super) fn again(page: &'a Page) -> Node<'a> {
         let expected = Expected {
             count: page.count(),
             lower: KEY_MIN,
-            upper,
+            upper: None,
         };
         Node {
             page,
@@ -62,6 +63,12 @@ impl<'a> Node<'a> {
     #[inline]
     pub(super) fn slot_for(&self, key: &Key) -> usize {
         self.page.child_index_expecting(key, &self.expected)
+    }
+
+    /// The last slot of this inner page whose child's range begins below `key`.
+    pub(super) fn slot_below(&self, key: &Key) -> Option<usize> {
+        let (Ok(above) | Err(above)) = self.page.search(key);
+        above.checked_sub(1)
     }
 
     /// The child at `slot` of this inner page, which must be one level below.

@@ -91,19 +91,22 @@ impl<'a> Range<'a> {
         let RangeState::At(cursor, index) = &mut self.state else {
             return Ok(None);
         };
+        let is_inside = |key: &Key| match &self.end {
+            Bound::Included(end) => key <= end,
+            Bound::Excluded(end) => key < end,
+            Bound::Unbounded => true,
+        };
         while *index >= cursor.leaf().count() {
-            if !cursor.forward()? {
+            // What is behind the end needs no look, for which a page may have to be read.
+            let ends_here = cursor.upper().is_none_or(|upper| !is_inside(upper));
+            if ends_here || !cursor.forward()? {
                 return Ok(None);
             }
             *index = 0;
         }
         let leaf = cursor.leaf();
         let key = leaf.key(*index);
-        let inside = match self.end {
-            Bound::Included(end) => key <= end,
-            Bound::Excluded(end) => key < end,
-            Bound::Unbounded => true,
-        };
+        let inside = is_inside(&key);
         let item = inside.then(|| (key, leaf.value(*index)));
         *index += 1;
         Ok(item)

@@ -3,7 +3,7 @@
 use persimmon_format::{Key, PageId};
 
 use super::node::Node;
-use super::{Path, TreeError};
+use super::{Path, TreeError, leaf_for};
 use crate::meta::cache::PageCache;
 use crate::meta::page::CAPACITY_BYTES;
 
@@ -24,15 +24,20 @@ pub fn remove(cache: &mut PageCache, root: &mut PageId, key: &Key) -> bool {
 }
 
 fn try_remove(cache: &mut PageCache, root: &mut PageId, key: &Key) -> Result<bool, TreeError> {
-    let (path, Ok(index)) = Path::to(cache, *root, key)? else {
+    let leaf = leaf_for(cache, *root, key)?;
+    let Ok(index) = leaf.search(key) else {
         return Ok(false);
     };
-    cache.edit(path.leaf, |leaf| leaf.remove(index))?;
-    let leaf = cache.get(path.leaf)?;
-    if leaf.count() > 0 {
-        if leaf.used_bytes() < UNDERFULL_BYTES {
-            join_upwards(cache, root, &path, 0)?;
-        }
+    let id = leaf.page.id();
+    cache.edit(id, |leaf| leaf.remove(index))?;
+    let leaf = cache.get(id)?;
+    let is_empty = leaf.count() == 0;
+    if leaf.used_bytes() >= UNDERFULL_BYTES {
+        return Ok(true);
+    }
+    let path = Path::to(cache, *root, key)?;
+    if !is_empty {
+        join_upwards(cache, root, &path, 0)?;
     } else if let Some(above) = remove_branch(cache, root, &path)? {
         join_upwards(cache, root, &path, above)?;
     }
@@ -80,7 +85,7 @@ fn remove_branch(
 /// the last leaf of the slot before, or the first of the next if there is none.
 fn heir_resident(cache: &PageCache, id: PageId, index: usize) -> bool {
     let walk = || -> Result<(), TreeError> {
-        let mut node = Node::again(cache.get(id)?, None);
+        let mut node = Node::again(cache.get(id)?);
         let mut slot = if index > 0 { index - 1 } else { 1 };
         while node.level > 0 {
             node = node.child_in_range(cache, slot)?;
@@ -142,7 +147,7 @@ fn joinable(cache: &PageCache, parent: PageId, left: usize) -> bool {
     if left + 1 >= page.count() || page.child(left) == page.child(left + 1) {
         return false;
     }
-    let parent = Node::again(page, None);
+    let parent = Node::again(page);
     match (
         parent.child_in_range(cache, left),
         parent.child_in_range(cache, left + 1),
@@ -180,7 +185,7 @@ fn shrink(cache: &mut PageCache, root: &mut PageId) -> Result<(), TreeError> {
             return Ok(());
         }
         let only = page.child(0);
-        if Node::again(page, None).child_in_range(cache, 0).is_err() {
+        if Node::again(page).child_in_range(cache, 0).is_err() {
             return Ok(());
         }
         cache.free(*root);
