@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::device::patiently;
 use crate::live::Target;
+use crate::mounted::refusal;
 use crate::output::{self, say};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -118,11 +119,8 @@ fn tell(grown: &Grown) -> Result<()> {
 pub fn unmounted(spec: &OsStr) -> Result<PathBuf> {
     match Target::of(spec)? {
         Target::Device(path) => Ok(path),
-        Target::Live(dir) => {
-            let dir = dir.display();
-            let spec = shown(spec.as_bytes());
-            anyhow::bail!("{spec} is mounted at {dir}; `umount {dir}` first")
-        }
+        // The directory may be any on the mount.
+        Target::Live(dir) => Err(refusal(&dir, "")?.context(shown(spec.as_bytes()).to_string())),
     }
 }
 

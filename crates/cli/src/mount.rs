@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -228,15 +229,20 @@ impl Mount {
             && !options.allow_duplicate
             && let Some(twin) = live::mounted_twin(&device)
         {
+            let (path, device, source) = (&device, device.display(), twin.source.display());
+            let at = twin.mount_point.display();
             return Err(exit::error(
                 MOUNT_FAILED,
-                format!(
-                    "{} has the UUID of {}, which is mounted at {}: one is a copy of the other; \
-                     unmount that one first, or mount both with -o nouuid",
-                    device.display(),
-                    twin.source.display(),
-                    twin.mount_point.display()
-                ),
+                if is_one_file(path, &twin.source) {
+                    format!(
+                        "{device} is another name of {source}, which is mounted at {at}; for a second place, use `mount --bind`"
+                    )
+                } else {
+                    format!(
+                        "{device} has the UUID of {source}, which is mounted at {at}: one is a copy of the other; \
+                         unmount that one first, or mount both with -o nouuid"
+                    )
+                },
             ));
         }
         Ok((device, dir))
@@ -391,6 +397,12 @@ impl Mount {
             dir.display()
         )))
     }
+}
+
+/// Whether both are names of one file.
+fn is_one_file(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    matches!((file(one), file(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// A daemon that goes on with a mount opens its log anew: there, it would wait for itself.

@@ -8,17 +8,12 @@ use persimmon_format::{Addr, DeviceId};
 use crate::error::{Error, Result};
 use crate::media::Media;
 
-/// The first block of a zone, from wherever it is an intact header of whatever volume and version; else as it was read.
-pub(crate) fn header_block(media: &Media, zone: ZoneId) -> Result<Buffer> {
+/// The first block of a zone as it is read, and then as its copies and its stripe set have it. What is read may be a header of another zone or
+/// of another volume, where a drive or somebody has put one over it.
+pub(crate) fn header_blocks(media: &Media, zone: ZoneId) -> impl Iterator<Item = Result<Buffer>> {
     let addr = Addr::new(DeviceId(0), zone, 0);
-    let is_header = |block: &Buffer| FixedFields::read(block).is_ok();
-    match media.read_one(addr, 1) {
-        Ok(block) if is_header(&block) => Ok(block),
-        read => {
-            let mut others = media.others(addr, 1).flatten();
-            others.find(is_header).map_or(read, Ok)
-        }
-    }
+    let first = std::iter::once_with(move || media.read_one(addr, 1));
+    first.chain(media.others(addr, 1))
 }
 
 /// The header of a zone, if it is one of this volume. An error too if it is one that this program does not
@@ -29,12 +24,25 @@ pub(crate) fn read_header(
     zone: ZoneId,
 ) -> Result<Option<ZoneHeader>> {
     let addr = Addr::new(DeviceId(0), zone, 0);
-    let block = header_block(media, zone)?;
-    if let Ok(fixed) = FixedFields::read(&block)
-        && fixed.uuid == identity.uuid
-    {
-        fixed.check().map_err(Error::damaged(addr))?;
+    let mut unreadable = None;
+    for block in header_blocks(media, zone) {
+        let block = match block {
+            Ok(block) => block,
+            Err(error) => {
+                unreadable = unreadable.or(Some(error));
+                continue;
+            }
+        };
+        match FixedFields::read(&block) {
+            Ok(fixed) if fixed.uuid == identity.uuid => {
+                fixed.check().map_err(Error::damaged(addr))?;
+            }
+            _ => continue,
+        }
+        let header = ZoneHeader::decode(&block).ok();
+        if let Some(header) = header.filter(|header| header.zone == zone) {
+            return Ok(Some(header));
+        }
     }
-    let header = ZoneHeader::decode(&block).ok();
-    Ok(header.filter(|header| header.volume.uuid == identity.uuid && header.zone == zone))
+    unreadable.map_or(Ok(None), Err)
 }

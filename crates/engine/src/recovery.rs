@@ -24,8 +24,7 @@ mod tables;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
-use crate::headers::header_block;
-use crate::headers::read_header;
+use crate::headers::{header_blocks, read_header};
 use crate::log::LogHead;
 use crate::log::blocks::{self, Read};
 use crate::log::replay::Replay;
@@ -473,9 +472,10 @@ fn any_header(media: &Media, report: &[ZoneInfo]) -> Option<VolumeIdentity> {
     zones
         .filter(|(_, info)| written(info))
         .find_map(|(zone, _)| {
-            let block = header_block(media, zone).ok()?;
-            let header = ZoneHeader::decode(&block).ok()?;
-            (header.zone == zone).then_some(header.volume)
+            let headers = header_blocks(media, zone).flatten();
+            let mut headers = headers.filter_map(|block| ZoneHeader::decode(&block).ok());
+            let header = headers.find(|header| header.zone == zone)?;
+            Some(header.volume)
         })
 }
 

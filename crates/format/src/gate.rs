@@ -116,28 +116,65 @@ impl FixedFields {
     }
 }
 
-/// Which volume a device carries, by the intact headers in its zones, of whatever version, and for each
-/// whether the zone can still be reset: the volume that most of these name, for making one resets all it
-/// can. What is left of others counts where there is nothing else. Of those that equally many
-/// name, the one used last.
+/// Which volume a device carries, by the intact headers in its zones, of whatever version: the volume that most of these name, for making
+/// one resets all it can. What is left of others counts where there is nothing else. Of those that equally many name, the one used last.
+#[derive(Default)]
+pub struct Votes(Vec<Vote>);
+
+/// What the headers of one volume come to.
+struct Vote {
+    uuid: [u8; 16],
+    /// Those in zones that can still be reset.
+    live: u64,
+    newest: u64,
+}
+
+impl Votes {
+    /// Adds a header, and whether its zone can still be reset.
+    pub fn add(&mut self, header: &FixedFields, can_be_reset: bool) {
+        let at = self.0.iter().position(|vote| vote.uuid == header.uuid);
+        let at = at.unwrap_or_else(|| {
+            let uuid = header.uuid;
+            let (live, newest) = (0, 0);
+            self.0.push(Vote { uuid, live, newest });
+            self.0.len() - 1
+        });
+        if let Some(vote) = self.0.get_mut(at) {
+            vote.live += u64::from(can_be_reset);
+            vote.newest = header.sequence.max(vote.newest);
+        }
+    }
+
+    /// Whether several volumes are named.
+    #[must_use]
+    pub fn are_of_several(&self) -> bool {
+        self.0.len() > 1
+    }
+
+    /// Whether equally many headers name several volumes.
+    #[must_use]
+    pub fn are_tied(&self) -> bool {
+        let most = self.0.iter().map(|vote| vote.live).max();
+        self.0.iter().filter(|vote| Some(vote.live) == most).count() > 1
+    }
+
+    /// The UUID of the volume that the device carries.
+    #[must_use]
+    pub fn winner(&self) -> Option<[u8; 16]> {
+        let votes = self.0.iter();
+        let winner = votes.max_by_key(|vote| (vote.live, vote.newest));
+        winner.map(|vote| vote.uuid)
+    }
+}
+
+/// The volume that these headers name, each with whether its zone can still be reset.
 #[must_use]
 pub fn volume_of<'a>(
     headers: impl IntoIterator<Item = (&'a FixedFields, bool)>,
 ) -> Option<[u8; 16]> {
-    let mut votes: Vec<([u8; 16], u64, u64)> = Vec::new();
+    let mut votes = Votes::default();
     for (header, can_be_reset) in headers {
-        let at = votes.iter().position(|(uuid, _, _)| *uuid == header.uuid);
-        let at = at.unwrap_or_else(|| {
-            votes.push((header.uuid, 0, 0));
-            votes.len() - 1
-        });
-        if let Some((_, live, newest)) = votes.get_mut(at) {
-            *live += u64::from(can_be_reset);
-            *newest = header.sequence.max(*newest);
-        }
+        votes.add(header, can_be_reset);
     }
-    let winner = votes
-        .into_iter()
-        .max_by_key(|(_, live, newest)| (*live, *newest));
-    winner.map(|(uuid, _, _)| uuid)
+    votes.winner()
 }

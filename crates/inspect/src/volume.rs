@@ -270,28 +270,56 @@ struct Header {
     fixed: Option<(FixedFields, bool)>,
 }
 
+impl Header {
+    fn of(zone: ZoneId, block: Result<Buffer>, live: bool) -> Header {
+        let addr = Addr::new(DeviceId(0), zone, 0);
+        let mut fixed = None;
+        let header = block.and_then(|block| {
+            fixed = FixedFields::read(&block).ok();
+            ZoneHeader::decode(&block).map_err(|source| InspectError::Block { addr, source })
+        });
+        Header {
+            header,
+            fixed: fixed.map(|fixed| (fixed, live)),
+        }
+    }
+
+    /// Whether it is this zone's, and of this volume.
+    fn is_of(&self, uuid: Option<[u8; 16]>, zone: ZoneId) -> bool {
+        let header = self.header.as_ref();
+        header.is_ok_and(|header| Some(header.volume.uuid) == uuid && header.zone == zone)
+    }
+}
+
 fn read_headers(media: &Media<'_>, progress: &mut dyn FnMut(u64, u64)) -> Vec<Option<Header>> {
     let total = u64::from(media.geometry().zone_count);
-    media
+    let mut headers: Vec<Option<Header>> = media
         .zones()
         .map(|(zone, info)| {
             progress(zone.0.into(), total);
             if info.state != ZoneState::Offline && media.written(zone) == 0 {
                 return None;
             }
-            let addr = Addr::new(DeviceId(0), zone, 0);
-            let mut fixed = None;
-            let header = header_block(media, zone).and_then(|block| {
-                fixed = FixedFields::read(&block).ok();
-                ZoneHeader::decode(&block).map_err(|source| InspectError::Block { addr, source })
-            });
             let live = !info.state.is_worn_out();
-            Some(Header {
-                header,
-                fixed: fixed.map(|fixed| (fixed, live)),
-            })
+            Some(Header::of(zone, header_block(media, zone), live))
         })
-        .collect()
+        .collect();
+    let fixed = headers.iter().flatten().filter_map(|h| h.fixed.as_ref());
+    let uuid = gate::volume_of(fixed.map(|(fixed, live)| (fixed, *live)));
+    for (zone, header) in (0..).map(ZoneId).zip(&mut headers) {
+        let Some(header) = header.as_mut().filter(|h| !h.is_of(uuid, zone)) else {
+            continue;
+        };
+        // One zone of a stripe set may hold what belongs elsewhere.
+        let live = header.fixed.as_ref().is_none_or(|(_, live)| *live);
+        let addr = Addr::new(DeviceId(0), zone, 0);
+        let others = media.without(addr, 1);
+        let mut others = others.map(|block| Header::of(zone, block, live));
+        if let Some(found) = others.find(|other| other.is_of(uuid, zone)) {
+            *header = found;
+        }
+    }
+    headers
 }
 
 /// The first block of a zone, from wherever it is an intact header of whatever volume and version; else as it was

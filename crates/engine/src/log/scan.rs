@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use persimmon_device::{Buffer, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::envelope;
-use persimmon_format::gate::{self, FixedFields};
+use persimmon_format::gate::{FixedFields, Votes};
 use persimmon_format::log::LogBlock;
 use persimmon_format::page::PAGE_BLOCKS_MAX;
 use persimmon_format::table::Role;
@@ -16,7 +16,7 @@ use super::blocks::{READ_BLOCKS, last_good};
 use super::chain;
 use super::zone::{FoundZone, LogCopy};
 use crate::error::{Error, Result};
-use crate::headers::header_block;
+use crate::headers::header_blocks;
 use crate::media::Media;
 
 /// The volume as its zone headers tell, and its log zones, oldest first.
@@ -27,70 +27,176 @@ pub(crate) struct FoundLog {
     pub(crate) undecodable: Vec<ZoneId>,
 }
 
+/// Zones besides the candidates whose headers are asked where those of the candidates name several volumes alike.
+const ZONES_ASKED_MAX: usize = 64;
+
 /// What the headers of the log candidates are like.
 #[derive(Default)]
 struct Headers {
-    /// All that are intact, of whatever volume and version, with whether the zone can still be reset.
-    intact: Vec<(Addr, FixedFields, bool)>,
+    /// The volume that they name.
+    uuid: Option<[u8; 16]>,
+    /// All of it that are intact, of whatever version.
+    intact: Vec<(Addr, FixedFields)>,
     good: Vec<(ZoneHeader, ZoneInfo)>,
     /// Written zones without a good header.
     suspect: Vec<(ZoneId, ZoneInfo)>,
     problem: Option<Error>,
 }
 
+/// A written zone that may be one of the log's, and what its first block may be.
+struct Candidate {
+    zone: ZoneId,
+    info: ZoneInfo,
+    /// Intact headers, of whatever volume and version.
+    blocks: Vec<(FixedFields, Buffer)>,
+    problem: Option<Error>,
+}
+
+impl Candidate {
+    fn read(media: &Media, zone: ZoneId, info: ZoneInfo) -> Candidate {
+        let mut candidate = Candidate {
+            zone,
+            info,
+            blocks: Vec::new(),
+            problem: None,
+        };
+        let first = header_blocks(media, zone).take(1);
+        first.for_each(|block| candidate.take(block));
+        let addr = Addr::new(DeviceId(0), zone, 0);
+        let is_its = |(_, block): &(FixedFields, Buffer)| {
+            let header = ZoneHeader::decode(block).map_err(Error::damaged(addr));
+            match header {
+                Ok(header) => header.zone == zone,
+                Err(error) => matches!(error, Error::Unsupported { .. }),
+            }
+        };
+        if !candidate.blocks.iter().any(is_its) {
+            candidate.read_others(media);
+        }
+        candidate
+    }
+
+    /// What its copies and its stripe set have.
+    fn read_others(&mut self, media: &Media) {
+        for block in header_blocks(media, self.zone).skip(1) {
+            self.take(block);
+        }
+    }
+
+    fn take(&mut self, block: Result<Buffer>) {
+        let addr = Addr::new(DeviceId(0), self.zone, 0);
+        let read = block.and_then(|block| {
+            let fixed = FixedFields::read(&block).map_err(Error::damaged(addr))?;
+            Ok((fixed, block))
+        });
+        match read {
+            Ok(read) => self.blocks.push(read),
+            Err(error) => self.problem = self.problem.take().or(Some(error)),
+        }
+    }
+}
+
 /// Reads the headers of the log candidates.
 fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
-    let candidates = media.geometry().log_places();
-    let mut headers = Headers::default();
-    for (i, info) in candidates
-        .into_iter()
-        .filter_map(|i| Some((i, report.get(i as usize)?)))
-    {
+    let places = media.geometry().log_places();
+    let written = |zone: u32| {
+        let info = report.get(zone as usize)?;
         let readable = !matches!(info.state, ZoneState::Offline | ZoneState::Empty);
-        if !readable || readable_blocks(info) == 0 {
-            continue;
+        (readable && readable_blocks(info) > 0).then_some((ZoneId(zone), *info))
+    };
+    let mut candidates: Vec<Candidate> = { places.iter().copied().filter_map(written) }
+        .map(|(zone, info)| Candidate::read(media, zone, info))
+        .collect();
+    let mut votes = votes(&candidates);
+    if votes.are_of_several() {
+        // One zone may hold anything: what stands for it elsewhere is asked as well.
+        for candidate in candidates.iter_mut().filter(|one| one.blocks.len() == 1) {
+            candidate.read_others(media);
         }
-        let zone = ZoneId(i);
-        let addr = Addr::new(DeviceId(0), zone, 0);
-        let header = header_block(media, zone).and_then(|block| {
-            if let Ok(fixed) = FixedFields::read(&block) {
-                headers
-                    .intact
-                    .push((addr, fixed, !info.state.is_worn_out()));
-            }
-            ZoneHeader::decode(&block).map_err(Error::damaged(addr))
-        });
-        match header {
-            Ok(header) if header.zone == zone => headers.good.push((header, *info)),
-            Ok(_) => headers.suspect.push((zone, *info)),
-            // It counts if it is one of the volume's.
-            Err(Error::Unsupported { .. }) => {}
-            Err(error) => {
-                headers.suspect.push((zone, *info));
-                headers.problem = headers.problem.or(Some(error));
+        votes = self::votes(&candidates);
+    }
+    if votes.are_tied() {
+        let others = (0..report.len() as u32).filter(|zone| !places.contains(zone));
+        for (zone, info) in others.filter_map(written).take(ZONES_ASKED_MAX) {
+            let block = header_blocks(media, zone).next();
+            let fixed = block.and_then(|block| FixedFields::read(&block.ok()?).ok());
+            if let Some(fixed) = fixed {
+                votes.add(&fixed, !info.state.is_worn_out());
             }
         }
+    }
+    let mut headers = Headers {
+        uuid: votes.winner(),
+        ..Headers::default()
+    };
+    for candidate in candidates {
+        headers.add(candidate);
     }
     headers.good.sort_by_key(|(header, _)| header.sequence);
     headers
 }
 
+fn votes(candidates: &[Candidate]) -> Votes {
+    let mut votes = Votes::default();
+    for candidate in candidates {
+        for (fixed, _) in &candidate.blocks {
+            votes.add(fixed, !candidate.info.state.is_worn_out());
+        }
+    }
+    votes
+}
+
+impl Headers {
+    /// Adds a candidate: with the header that it has of the volume.
+    fn add(&mut self, candidate: Candidate) {
+        let Candidate {
+            zone,
+            info,
+            blocks,
+            problem,
+        } = candidate;
+        let addr = Addr::new(DeviceId(0), zone, 0);
+        let (mut good, mut is_unsupported, mut is_of_others) = (None, false, !blocks.is_empty());
+        let mut problem = problem;
+        for (fixed, block) in blocks {
+            if Some(fixed.uuid) != self.uuid {
+                continue;
+            }
+            is_of_others = false;
+            self.intact.push((addr, fixed));
+            match ZoneHeader::decode(&block).map_err(Error::damaged(addr)) {
+                Ok(header) if header.zone == zone => good = good.or(Some(header)),
+                Ok(_) => {}
+                // It counts: all that are intact do.
+                Err(Error::Unsupported { .. }) => is_unsupported = true,
+                Err(error) => problem = problem.or(Some(error)),
+            }
+        }
+        match good {
+            Some(header) => self.good.push((header, info)),
+            None if is_unsupported => {}
+            // What an earlier volume left where nothing can be reset.
+            None if is_of_others && info.state.is_worn_out() => {}
+            None => {
+                self.suspect.push((zone, info));
+                self.problem = self.problem.take().or(problem);
+            }
+        }
+    }
+}
+
 /// Who the volume is: of its headers the newest tells, and all of them what features it has. An error if one
 /// of them asks for more than this program knows.
 fn identify(headers: &Headers) -> Result<VolumeIdentity> {
-    let intact = headers.intact.iter();
-    let uuid = gate::volume_of(intact.map(|(_, fixed, live)| (fixed, *live)));
-    let of_volume = |fixed: &FixedFields| Some(fixed.uuid) == uuid;
-    for (addr, fixed, _) in headers.intact.iter().filter(|(_, f, _)| of_volume(f)) {
+    for (addr, fixed) in &headers.intact {
         fixed.check().map_err(Error::damaged(*addr))?;
     }
-    let mut volumes = headers.good.iter().rev().map(|(header, _)| &header.volume);
-    let newest = volumes.find(|volume| Some(volume.uuid) == uuid);
+    let newest = headers.good.last().map(|(header, _)| &header.volume);
     let mut identity = match newest {
         Some(newest) => newest.clone(),
         None => return Err(no_volume(headers.problem.clone())),
     };
-    for (_, fixed, _) in headers.intact.iter().filter(|(_, f, _)| of_volume(f)) {
+    for (_, fixed) in &headers.intact {
         identity.add_features(fixed.features);
     }
     Ok(identity)
@@ -104,7 +210,7 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     let mut zones: Vec<FoundZone> = headers
         .good
         .iter()
-        .filter(|(header, _)| header.role == Role::Log && header.volume.uuid == identity.uuid)
+        .filter(|(header, _)| header.role == Role::Log)
         .map(|(header, info)| {
             let copy = LogCopy {
                 zone: header.zone,
@@ -164,7 +270,7 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     if !may_go_on_elsewhere(media, &key, zones.last(), &found)? {
         undecodable.clear();
     }
-    let partners = partners(&headers, &identity, zones.last());
+    let partners = partners(&headers, zones.last());
     undecodable.retain(|zone| !partners.contains(zone));
     for found in &zones {
         if let [Some(one), Some(other)] = found.copies {
@@ -180,16 +286,10 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
 
 /// Zones that make a pair with one that was taken into use after the log's newest zone and has a good header. What one of two alone holds was
 /// never acknowledged, so the other tells whether the log goes on there.
-fn partners(
-    headers: &Headers,
-    identity: &VolumeIdentity,
-    newest: Option<&FoundZone>,
-) -> BTreeSet<ZoneId> {
+fn partners(headers: &Headers, newest: Option<&FoundZone>) -> BTreeSet<ZoneId> {
     let since = newest.map_or(0, |newest| newest.zone.sequence);
     let of_pairs = headers.good.iter().filter(|(header, _)| {
-        header.volume.uuid == identity.uuid
-            && matches!(header.role, Role::Log | Role::Metadata)
-            && header.sequence >= since
+        matches!(header.role, Role::Log | Role::Metadata) && header.sequence >= since
     });
     of_pairs.filter_map(|(header, _)| header.partner).collect()
 }

@@ -51,9 +51,14 @@ fn content(ino: Ino, len: usize) -> Vec<u8> {
 
 /// A volume with files of many sizes, some overwritten, synced one by one and together.
 fn written(below: &Arc<SimDevice>, stripes: Stripes) -> Vec<(Ino, usize)> {
+    written_as(below, stripes, FormatOptions::default().uuid)
+}
+
+fn written_as(below: &Arc<SimDevice>, stripes: Stripes, uuid: [u8; 16]) -> Vec<(Ino, usize)> {
     let device = Striped::new(below.clone(), stripes, true).unwrap();
     let options = FormatOptions {
         now: NOW,
+        uuid,
         ..FormatOptions::default()
     };
     Volume::format(Arc::new(device), &options).unwrap();
@@ -131,6 +136,39 @@ fn any_zone_may_be_lost() {
             let volume = open(&below, stripes);
             compare(&volume, &files);
             compare(&volume, &[(ino, 50_000)]);
+        }
+    }
+}
+
+/// Has a zone hold what another one does, of this device or of another, as far as both are written.
+fn put_over(below: &SimDevice, zone: u32, from: &SimDevice, other: u32) {
+    let end = |device: &SimDevice, zone| device.report(zone..zone + 1).unwrap()[0].write_pointer;
+    for block in 0..end(below, zone).min(end(from, other)) {
+        let content = from.read(ZoneId(other), block, 1).unwrap();
+        assert!(below.replace(ZoneId(zone), block, content));
+    }
+}
+
+/// A header of another volume, or of another zone, was believed because it is intact: the volume could not be mounted, or all that was synced
+/// since the checkpoint was gone.
+#[test]
+fn any_zone_may_hold_what_belongs_elsewhere() {
+    for stripes in KINDS {
+        let (below, foreign) = (fresh(), fresh());
+        let files = written(&below, stripes);
+        written_as(&foreign, stripes, [9; 16]);
+        let zones = below.geometry().zone_count;
+        let is_written = |zone: &u32| below.report(*zone..zone + 1).unwrap()[0].write_pointer > 0;
+        let used: Vec<u32> = (0..zones).filter(is_written).collect();
+        for zone in &used {
+            let others = [used[0], used[used.len() / 2], used[used.len() - 1]];
+            let sources = others.map(|other| (&below, other));
+            for (from, other) in sources.into_iter().chain([(&foreign, *zone)]) {
+                let damaged = Arc::new(below.snapshot().intact());
+                put_over(&damaged, *zone, from, other);
+                let volume = open(&damaged, stripes);
+                compare(&volume, &files);
+            }
         }
     }
 }

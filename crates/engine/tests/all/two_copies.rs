@@ -17,11 +17,16 @@ fn open(device: &Arc<SimDevice>) -> (Volume, RecoveryReport) {
 
 /// A volume with a few synced files, of a second mount, and the zones of its log.
 fn written() -> (Arc<SimDevice>, Vec<Ino>, ZoneId, ZoneId) {
+    written_as(FormatOptions::default().uuid)
+}
+
+fn written_as(uuid: [u8; 16]) -> (Arc<SimDevice>, Vec<Ino>, ZoneId, ZoneId) {
     let device = Arc::new(SimDevice::new(
         SimConfig::new(72, 64).capacity(60).host_file(),
     ));
     let options = FormatOptions {
         now: NOW,
+        uuid,
         copies: 2,
         ..FormatOptions::default()
     };
@@ -75,6 +80,29 @@ fn a_bad_block_does_not_take_its_neighbours_along() {
     assert!(Volume::open(device.clone(), Options::default()).is_err());
     device.heal();
     compare(&open(&device).0, &inos);
+}
+
+/// Where one of the log's two zones holds that of another volume, both volumes have a header. The one that was used last was taken, of which
+/// nothing else is there, and the volume could not be mounted.
+#[test]
+fn a_zone_of_the_log_may_hold_that_of_another_volume() {
+    let (device, inos, first, second) = written();
+    for times in [1, 6] {
+        let (foreign, ..) = written_as([9; 16]);
+        (0..times).for_each(|_| drop(open(&foreign)));
+        for zone in [first, second] {
+            let damaged = Arc::new(device.snapshot().intact());
+            let end =
+                |device: &SimDevice| device.report(zone.0..zone.0 + 1).unwrap()[0].write_pointer;
+            for block in 0..end(&damaged).min(end(&foreign)) {
+                let content = foreign.read(zone, block, 1).unwrap();
+                assert!(damaged.replace(zone, block, content));
+            }
+            let (volume, report) = open(&damaged);
+            assert!(report.copies_uneven);
+            compare(&volume, &inos);
+        }
+    }
 }
 
 /// After a power cut one zone can have, good, a block of an earlier epoch where the other has the
