@@ -1,5 +1,6 @@
 //! Settling: removes what only deleted snapshots held, a record at a time. The background does so, and a caller that finds no room.
 
+use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
 use persimmon_format::inode::SHARED;
@@ -23,6 +24,9 @@ pub(crate) struct Settler {
     store: Arc<Store>,
     history: Arc<History>,
     settling: Mutex<Option<Settling>>,
+    /// Versions of which something is damaged that would have to go, as they were when that was found. All else of them is gone; they stay in
+    /// the table, and nothing gets their numbers.
+    damaged: Mutex<BTreeMap<VersionId, Version>>,
 }
 
 /// How far a version is settled.
@@ -35,6 +39,14 @@ struct Settling {
 }
 
 impl Settling {
+    fn new(number: VersionId, version: &Version) -> Settling {
+        Settling {
+            number,
+            version: version.clone(),
+            stage: Stage::Changed(Bound::Unbounded),
+        }
+    }
+
     fn is_current(&self, meta: &Meta) -> bool {
         meta.versions.version(self.number).as_ref() == Some(&self.version)
     }
@@ -49,12 +61,24 @@ enum Stage {
     Over,
 }
 
+/// What became of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settled {
+    /// All of it that had to go is gone.
+    All,
+    /// Something is damaged. What is behind that stays, too.
+    Damaged,
+    /// The version is not what it was.
+    Stale,
+}
+
 impl Settler {
     pub(crate) fn new(store: &Arc<Store>, history: &Arc<History>) -> Settler {
         Settler {
             store: Arc::clone(store),
             history: Arc::clone(history),
             settling: Mutex::new(None),
+            damaged: Mutex::default(),
         }
     }
 
@@ -71,7 +95,9 @@ impl Settler {
             Stage::Changed(from) => self.settle_changed(&settling, from),
             Stage::Made(from) => self.settle_made(&settling, from),
             Stage::Over => {
-                self.end(&settling)?;
+                if !self.is_damaged(&settling) {
+                    self.end(&settling)?;
+                }
                 *self.settling.lock() = None;
                 return Ok(true);
             }
@@ -94,15 +120,19 @@ impl Settler {
     fn settling(&self) -> Option<Settling> {
         let before = self.settling.lock().clone();
         let meta = self.store.meta();
-        let (number, version) = meta.versions.unsettled()?;
-        let same = before.filter(|s| s.number == number && s.version == *version);
-        same.or_else(|| {
-            Some(Settling {
-                number,
-                version: version.clone(),
-                stage: Stage::Changed(Bound::Unbounded),
-            })
+        meta.versions.unsettled().find_map(|(number, version)| {
+            let is_same = |s: &&Settling| s.number == number && s.version == *version;
+            if let Some(same) = before.as_ref().filter(is_same) {
+                return Some(same.clone());
+            }
+            let new = Settling::new(number, version);
+            (!self.is_damaged(&new)).then_some(new)
         })
+    }
+
+    /// Whether something of a version was left, since it became what it is.
+    fn is_damaged(&self, settling: &Settling) -> bool {
+        self.damaged.lock().get(&settling.number) == Some(&settling.version)
     }
 
     /// Settles one inode that a version changed.
@@ -141,8 +171,10 @@ impl Settler {
             })
         })?;
         for (from, to) in parts {
-            if !self.settle_inode(settling, ino, from, to)? {
-                return Ok(Stage::Changed(from_entry));
+            match self.settle_inode(settling, ino, from, to)? {
+                Settled::All => {}
+                Settled::Damaged => return Ok(Stage::Changed(Bound::Excluded(entry))),
+                Settled::Stale => return Ok(Stage::Changed(from_entry)),
             }
         }
         // What the version itself is known to have changed has all of it from now on, unless nobody asks for it any more.
@@ -173,8 +205,11 @@ impl Settler {
         let Some(ino) = next.filter(|_| !fault(Fault::MadeNotSettled)) else {
             return Ok(Stage::Over);
         };
-        let is_settled = self.settle_inode(settling, ino, ALL_ITEMS.0, ALL_ITEMS.1)?;
-        Ok(Stage::Made(if is_settled { Ino(ino.0 + 1) } else { ino }))
+        let settled = self.settle_inode(settling, ino, ALL_ITEMS.0, ALL_ITEMS.1)?;
+        Ok(Stage::Made(match settled {
+            Settled::All | Settled::Damaged => Ino(ino.0 + 1),
+            Settled::Stale => ino,
+        }))
     }
 
     /// The first inode, from one on, of which a version owns anything.
@@ -197,8 +232,33 @@ impl Settler {
         }
     }
 
-    /// Settles items of an inode, as many in a record as one should have. False if the version is not what it was.
-    fn settle_inode(&self, settling: &Settling, ino: Ino, from: Place, to: Place) -> Result<bool> {
+    /// Settles items of an inode, as many in a record as one should have. Damage in one keeps no other inode from being settled, nor the
+    /// room of all other snapshots that were deleted from being freed.
+    fn settle_inode(
+        &self,
+        settling: &Settling,
+        ino: Ino,
+        from: Place,
+        to: Place,
+    ) -> Result<Settled> {
+        match self.settle_items(settling, ino, from, to) {
+            Err(error) if matches!(error, Error::ItemDamaged { ino: of, .. } if of == ino) => {
+                tracing::error!(%ino, version = settling.number.0, %error, "what a deleted snapshot had of a damaged file stays");
+                let mut damaged = self.damaged.lock();
+                damaged.insert(settling.number, settling.version.clone());
+                Ok(Settled::Damaged)
+            }
+            settled => settled,
+        }
+    }
+
+    fn settle_items(
+        &self,
+        settling: &Settling,
+        ino: Ino,
+        from: Place,
+        to: Place,
+    ) -> Result<Settled> {
         let mut from = from;
         loop {
             let next = self.history.update::<_, Error>(Intent::Shrink, |tx| {
@@ -213,8 +273,8 @@ impl Settler {
             })?;
             match next {
                 Some(Some(next)) => from = next,
-                Some(None) => return Ok(true),
-                None => return Ok(false),
+                Some(None) => return Ok(Settled::All),
+                None => return Ok(Settled::Stale),
             }
         }
     }

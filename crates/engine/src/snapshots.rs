@@ -260,7 +260,7 @@ impl Snapshots {
     fn versions_apart(&self, from: SubvolumeId, to: SubvolumeId) -> Result<Vec<VersionId>> {
         let meta = self.store.meta();
         let mut apart = meta.versions.apart(from, to)?;
-        if meta.versions.unsettled().is_some() {
+        if meta.versions.unsettled().next().is_some() {
             apart.extend_from_within(..);
         }
         Ok(apart)

@@ -12,7 +12,7 @@ use super::growth::Growth;
 use super::{FileData, blocks_in};
 use crate::error::{Error, Result};
 use crate::meta::extents::{self, MappedExtent};
-use crate::meta::{Intent, Meta, sharing};
+use crate::meta::{Intent, Meta, deltas, sharing};
 
 /// Extents of the source that one record shares.
 pub(super) const EXTENTS_MAX: usize = 64;
@@ -276,6 +276,15 @@ impl FileData {
                 };
                 let (step, taken) = next_step(&extents, start, known_to, may_move)?;
                 let to_block = to + done;
+                let taken = match step {
+                    Step::Copy => taken,
+                    Step::Share | Step::Map(_) | Step::Punch => {
+                        let replaced = (to_block, to_block + taken);
+                        let end =
+                            tx.find(|meta| replaced_at_once(meta, range.to, replaced, extents_max));
+                        end? - to_block
+                    }
+                };
                 match &step {
                     Step::Share => {
                         let Some(at) = tx.find(|meta| Ok(sharing::free_place(meta, taken)))? else {
@@ -331,6 +340,20 @@ impl FileData {
         }
         Ok(())
     }
+}
+
+/// Up to which of these blocks of the target one record may replace what is there: so many extents, and as many deltas. What the source has
+/// may be a hole, and what the target has very many extents.
+fn replaced_at_once(
+    meta: &Meta,
+    ino: Ino,
+    (from, to): (u64, u64),
+    extents_max: usize,
+) -> Result<u64> {
+    let (_, next) = extents::some_shown(meta, ino, from, to, extents_max)?;
+    let to = next.unwrap_or(to);
+    let (_, next) = deltas::some_of(meta, ino, from, to, extents_max)?;
+    Ok(next.unwrap_or(to))
 }
 
 /// What is done with the next blocks of the source, and with how many of them.

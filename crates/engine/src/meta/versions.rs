@@ -348,10 +348,11 @@ impl Versions {
     }
 
     /// Versions of which something is to be removed: the discarded ones, and the unsettled.
-    pub(crate) fn unsettled(&self) -> Option<(VersionId, &Version)> {
-        let mut versions = self.versions.iter();
-        let found = versions.find(|(_, version)| version.is_discarded || version.is_unsettled);
-        found.map(|(number, version)| (*number, version))
+    pub(crate) fn unsettled(&self) -> impl Iterator<Item = (VersionId, &Version)> {
+        let versions = self.versions.iter();
+        let unsettled =
+            versions.filter(|(_, version)| version.is_discarded || version.is_unsettled);
+        unsettled.map(|(number, version)| (*number, version))
     }
 
     /// The main subvolume of a volume that says nothing of it yet.

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
 
 use crate::common::content::{
-    change_at_random, check_counts, clone, extents, large_zones, open, read, text, write,
+    change_at_random, check_counts, check_stored, clone, extents, large_zones, open, read, text,
+    write,
 };
 use crate::common::{NOW, create, fresh, noise};
 use persimmon_engine::{CloneRange, CloneWhen, Cloned, Task, Volume};
-use persimmon_format::Compression;
 use persimmon_format::table::Role;
+use persimmon_format::{Compression, SubvolumeId};
+use persimmon_sim::SimConfig;
 
 const BLOCK: usize = 4096;
 
@@ -183,6 +185,40 @@ fn preallocated_files_keep_their_blocks() {
     assert!(has_own(two) && !has_own(three));
     assert!(read(&volume, three, 0, len) == content);
     check_counts(&volume);
+}
+
+/// A hole was cloned in one record, whatever it replaced: all pages with the target's extents were needed, and became dirty, at once.
+#[test]
+fn a_hole_over_many_extents_takes_many_records() {
+    let volume = open(
+        &fresh(SimConfig::new(60, 128).capacity(120)),
+        Compression::None,
+    );
+    let [block, many, hole] = [(); 3].map(|()| create(&volume).unwrap());
+    write(&volume, block, 0, &noise(1, BLOCK));
+    // It has a block, and a hole, and so on: what each clone has, the next one puts behind it.
+    clone(&volume, (block, 0), (many, 0), BLOCK);
+    let mut blocks = 2;
+    while blocks < 60_000 {
+        let (begin, end) = ((many, 0), (many, blocks * BLOCK));
+        assert_eq!(
+            clone(&volume, begin, end, (blocks - 1) * BLOCK),
+            (blocks - 1) * BLOCK
+        );
+        blocks *= 2;
+    }
+    volume.truncate(hole, (blocks * BLOCK) as u64, NOW).unwrap();
+    volume
+        .snapshots()
+        .take(SubvolumeId::MAIN, b"then", true, NOW)
+        .unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    let cloned = clone(&volume, (hole, 0), (many, 0), blocks * BLOCK);
+    let dirty = volume.cached_pages().1;
+    assert!(dirty < 100, "{dirty} pages are dirty");
+    assert_eq!(cloned, blocks * BLOCK);
+    assert_eq!(volume.attr(many).unwrap().unwrap().sectors, 0);
+    check_stored(&volume);
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod regressions;
 mod resets;
 mod resumed_zones;
 mod scrubbing;
+mod snapshot_damage;
 mod snapshot_origins;
 mod snapshot_space;
 mod snapshots;
