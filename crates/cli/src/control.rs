@@ -25,7 +25,8 @@ use persimmon_fuse::live::{Answered, Asked};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::fs::dedup::{self, Pair};
+use crate::fs::dedup::{self, Equal, Pair};
+use crate::fs::tree::Copied;
 use crate::live::is_abandoned;
 use crate::mounted::abandoned;
 use crate::trim::Trimmed;
@@ -261,14 +262,19 @@ pub fn carry_out(
         }
         // By whoever can be replaced: `Answers`.
         Command::Upgrade { .. } => Err("this daemon cannot be replaced".into()),
-        Command::Dedup(pair) => {
-            encode(&dedup::share(vfs, &pair).map_err(|error| error.to_string())?)
-        }
-        Command::PackNear(pair) => {
-            encode(&dedup::pack_near(vfs, &pair).map_err(|error| error.to_string())?)
-        }
+        Command::Dedup(pair) => return told(&pair, dedup::share(vfs, &pair)),
+        Command::PackNear(pair) => return told(&pair, dedup::pack_near(vfs, &pair)),
     };
     answer.map(Answered::from)
+}
+
+/// How far a pair of files has blocks in common now; both may take other space.
+fn told(pair: &Pair, equal: Copied<Equal>) -> Result<Answered, String> {
+    Ok(Answered {
+        text: encode(&equal.map_err(|error| error.to_string())?)?,
+        resized: pair.files().to_vec(),
+        ..Answered::default()
+    })
 }
 
 /// A piece with so many findings that the answer would not fit is made smaller.

@@ -14,7 +14,7 @@ use std::path::Path;
 use rustix::io::Errno as SystemErrno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-use crate::live::{Asked, Live, Made};
+use crate::live::{Answered, Asked, Live};
 use crate::protocol::Errno;
 
 /// Bytes of a message; the size field of an ioctl has 14 bits.
@@ -111,18 +111,22 @@ pub(crate) fn is_for_anybody(live: &dyn Live, input: &[u8]) -> bool {
     matches!(parse(input), Some((DONE, text)) if live.is_for_anybody(text))
 }
 
-/// The daemon's side: the answer to a message, and the names that it made.
-pub(crate) fn answer(live: &dyn Live, input: &[u8], asked: Asked) -> (Vec<u8>, Option<Made>) {
+/// The daemon's side: the answer to a message, with what else came of it.
+pub(crate) fn answer(live: &dyn Live, input: &[u8], asked: Asked) -> Answered {
     let result = match parse(input) {
         Some((DONE, text)) => live.control(text, asked),
         _ => Err(format!("this daemon speaks version {VERSION}")),
     };
-    let (status, text, made) = match result {
-        Ok(answered) => (DONE, answered.text, answered.made),
-        Err(error) => (REFUSED, error.into_bytes(), None),
+    let (status, answered) = match result {
+        Ok(answered) => (DONE, answered),
+        Err(error) => (REFUSED, Answered::from(error.into_bytes())),
     };
-    let answer = message(status, &text).or_else(|| message(REFUSED, b"the answer is too long"));
-    (answer.unwrap_or_default(), made)
+    let text = message(status, &answered.text);
+    let text = text.or_else(|| message(REFUSED, b"the answer is too long"));
+    Answered {
+        text: text.unwrap_or_default(),
+        ..answered
+    }
 }
 
 #[cfg(test)]

@@ -57,11 +57,16 @@ pub struct Answered {
     pub text: Vec<u8>,
     /// Names that it made. The kernel may remember that they were not there.
     pub made: Option<Made>,
+    /// Files that may take other space since, which the kernel would go on telling as it was.
+    pub resized: Vec<Ino>,
 }
 
 impl From<Vec<u8>> for Answered {
     fn from(text: Vec<u8>) -> Answered {
-        Answered { text, made: None }
+        Answered {
+            text,
+            ..Answered::default()
+        }
     }
 }
 

@@ -78,6 +78,9 @@ pub trait Later: Send {
     /// the kernel waits for those in this directory first.
     fn forget_name(&self, directory: u64, name: &[u8]);
 
+    /// Has the kernel ask anew for the attributes of inode `node`.
+    fn forget_attributes(&self, node: u64);
+
     /// To serve the request only now. It is answered by what [`Transport::later`] of that gives.
     fn transport(self: Box<Self>) -> Box<dyn Transport>;
 }

@@ -64,8 +64,12 @@ impl Filesystem {
                 "the volume has a device for metadata already",
             ));
         }
-        if !pair::is_part(path) {
-            begin(path, metadata, add)?;
+        if !pair::is_part(path)
+            && let Err(error) = begin(path, metadata, add)
+            // One that was killed may have come to its end while this waited for it.
+            && !pair::is_part(path)
+        {
+            return Err(error);
         }
         let both = pair::uri(metadata, path);
         name(&both, add.wait_for_lock)?;

@@ -95,6 +95,32 @@ fn a_volume_opens_on_one_device_or_on_both_between_any_two_steps() {
 
 /// The label went into the last zones of a device that was larger than the other one knew: of two labels that overlap neither one device
 /// nor both can be opened.
+/// One that was killed between making the image and its label left an image that the next try refused to overwrite, though nothing was ever
+/// written in it. One with a volume is refused.
+#[test]
+fn an_image_without_a_label_in_which_nothing_was_written_is_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, metadata) = (made(dir.path()), dir.path().join("metadata"));
+    let shape = ImageGeometry {
+        zone_count: 32,
+        zone_blocks: 256,
+        capacity_blocks: 256,
+        max_open: None,
+        max_active: None,
+    };
+    let options = CreateOptions::default();
+    drop(Drive::create(&metadata, &shape, &options).unwrap());
+    Filesystem::add_metadata(&data, &metadata, &AddMetadata::default()).unwrap();
+    check(&pair::uri(&metadata, &data));
+
+    let dir = tempfile::tempdir().unwrap();
+    let (data, other) = (made(dir.path()), dir.path().join("other"));
+    Filesystem::create(&other, &Create::sized(48 << 20)).unwrap();
+    let refused = Filesystem::add_metadata(&data, &other, &AddMetadata::default());
+    assert!(refused.unwrap_err().to_string().contains("--force"));
+    check(&data);
+}
+
 #[test]
 fn a_device_that_grew_meanwhile_gets_no_label() {
     let dir = tempfile::tempdir().unwrap();

@@ -64,7 +64,11 @@ pub(super) fn answer(vfs: &Vfs, question: &Question) -> Result<Answered, String>
             .map(|named| (Name::new(&named.name), named.ino.0))
             .collect(),
     })?;
-    Ok(Answered { text, made })
+    Ok(Answered {
+        text,
+        made,
+        ..Answered::default()
+    })
 }
 
 /// That of a daemon with a supervisor. To have the kernel forget a name it would wait for who holds the directory, who may wait for this

@@ -112,6 +112,13 @@ pub struct Pair {
     only_tells: bool,
 }
 
+impl Pair {
+    /// Both files.
+    pub fn files(&self) -> [Ino; 2] {
+        [self.from, self.to].map(Ino)
+    }
+}
+
 /// How far a pair is equal.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Equal {

@@ -10,7 +10,7 @@ use persimmon_format::device_label::{DeviceKind, DeviceLabel, DeviceZones, Grown
 use uuid::Uuid;
 
 use super::{Labels, Pair, PairError, check_two, usable};
-use crate::drive::Drive;
+use crate::drive::{Drive, Kind};
 use crate::image::ImageGeometry;
 use crate::label::{self, LABEL_ZONES, Label};
 use crate::lock::open_error;
@@ -83,7 +83,7 @@ impl Pair {
         if is_made(path, volume, data) {
             return Ok(());
         }
-        Drive::check_create(path, shape, options)
+        Drive::check_create(path, shape, &forced_if_empty(path, options))
     }
 
     /// Makes a device for the metadata of a volume on another one. One that was made so, and not used, is taken as it is. An image calls
@@ -100,6 +100,7 @@ impl Pair {
         if is_made(path, named.0, data) {
             return Ok(());
         }
+        let options = &forced_if_empty(path, options);
         let drive = Drive::claim(path, shape, options)?.made(options)?;
         let labels = labels(named, usable(&drive)?, data).map_err(|why| open_error(path, &why))?;
         label::write(&drive, &labels.metadata, path)
@@ -129,6 +130,24 @@ impl Pair {
             }));
         }
         label::write(data, &labels.data, data.path())
+    }
+}
+
+/// An image in which nothing was ever written may be overwritten: one that was killed before it wrote the label leaves it.
+fn forced_if_empty(path: &Path, options: &CreateOptions) -> CreateOptions {
+    let is_empty = || -> Option<bool> {
+        let options = OpenOptions {
+            read_only: true,
+            ..OpenOptions::default()
+        };
+        let drive = Drive::open_part(path, &options).ok()?;
+        let report = drive.report(0..drive.geometry().zone_count).ok()?;
+        Some(report.iter().all(|info| info.state == ZoneState::Empty))
+    };
+    let is_image = matches!(Kind::of(path), Ok(Kind::Image));
+    CreateOptions {
+        force: options.force || is_image && is_empty().unwrap_or(false),
+        ..options.clone()
     }
 }
 

@@ -274,6 +274,23 @@ fn next_step(view: &View<'_>, pair: &Pair, (done, blocks): (u64, u64)) -> Result
                     },
                     // What lies in the tree takes no block.
                     _ if is_in_tree(ours) || is_in_tree(theirs) => Step::Leave,
+                    // What takes less stays, and nobody is charged more.
+                    _ if takes_less(theirs, ours) => {
+                        let swaps = pair.may_swap && may_move(pair.to.0, theirs, pair.from.1)?;
+                        if swaps {
+                            Step::Share { is_swapped: true }
+                        } else {
+                            Step::Leave
+                        }
+                    }
+                    _ if takes_less(ours, theirs) => {
+                        let gives = may_move(pair.from.0, ours, pair.to.1)?;
+                        if gives {
+                            Step::Share { is_swapped: false }
+                        } else {
+                            Step::Leave
+                        }
+                    }
                     _ if swaps_first && may_move(pair.to.0, theirs, pair.from.1)? => {
                         Step::Share { is_swapped: true }
                     }
@@ -298,6 +315,15 @@ fn next_step(view: &View<'_>, pair: &Pair, (done, blocks): (u64, u64)) -> Result
             .min(same_in_target);
     }
     Ok((found.unwrap_or(Step::Leave), at))
+}
+
+/// Whether the blocks of an extent take markedly less than those of another: compressed pieces of one content differ a little by what is packed
+/// with it.
+fn takes_less(one: &MappedExtent, other: &MappedExtent) -> bool {
+    let taken = |mapped: &MappedExtent, of: &MappedExtent| {
+        u128::from(mapped.extent.sectors()) * u128::from(of.extent.blocks())
+    };
+    taken(one, other) * 8 < taken(other, one) * 7
 }
 
 /// Whether a block is one of those with deltas, and for how many blocks from there on that is so.

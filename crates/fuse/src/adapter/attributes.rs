@@ -153,14 +153,19 @@ impl Adapter {
             for directory in door.vfs.snapshot_directories() {
                 later.write_back(directory.0);
             }
-            if let Ok((_, Some(made))) = &answer {
-                let directory = nodes::number(&door.vfs, made.directory);
-                made.names
-                    .iter()
-                    .for_each(|name| later.forget_name(directory, name));
-                later.write_back(directory);
+            if let Ok(answered) = &answer {
+                if let Some(made) = &answered.made {
+                    let directory = nodes::number(&door.vfs, made.directory);
+                    made.names
+                        .iter()
+                        .for_each(|name| later.forget_name(directory, name));
+                    later.write_back(directory);
+                }
+                for ino in &answered.resized {
+                    later.forget_attributes(nodes::number(&door.vfs, *ino));
+                }
             }
-            later.answer(answer.map(|(answer, _)| whole(&answer)));
+            later.answer(answer.map(|answered| whole(&answered.text)));
         });
         Outcome::Later
     }
@@ -171,7 +176,7 @@ impl Adapter {
         let (asked, message) = (asked(call), call.data().to_vec());
         let is_taken = self.questions.workers.try_run(move || {
             let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message, asked)));
-            later.answer(answer.map(|(answer, _)| whole(&answer)));
+            later.answer(answer.map(|answered| whole(&answered.text)));
         });
         match is_taken {
             true => Outcome::Later,

@@ -120,6 +120,10 @@ impl Later for Device {
         forget_name(self.device.as_fd(), directory, name);
     }
 
+    fn forget_attributes(&self, node: u64) {
+        knows(self.device.as_fd(), node);
+    }
+
     fn transport(self: Box<Self>) -> Box<dyn Transport> {
         self
     }

@@ -208,6 +208,10 @@ impl Later for Deferred {
         device::forget_name(self.answered.device.as_fd(), directory, name);
     }
 
+    fn forget_attributes(&self, node: u64) {
+        device::knows(self.answered.device.as_fd(), node);
+    }
+
     fn transport(self: Box<Self>) -> Box<dyn Transport> {
         self.waits_no_more();
         let Deferred {

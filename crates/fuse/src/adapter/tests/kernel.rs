@@ -63,6 +63,8 @@ impl Later for Kernel {
 
     fn forget_name(&self, _directory: u64, _name: &[u8]) {}
 
+    fn forget_attributes(&self, _node: u64) {}
+
     fn transport(self: Box<Self>) -> Box<dyn Transport> {
         self
     }
