@@ -13,7 +13,7 @@ use persimmon_vfs::{
 
 use super::{WorkloadClock, snapshot_named, timestamp};
 use crate::harness::{Refusal, Subject};
-use crate::model::{FoundAccount, Limits, Observed, ObservedNode};
+use crate::model::{Counting, FoundAccount, Limits, Observed, ObservedNode};
 use crate::workload::{Allocate, Durability, Op, Rename, Step, bytes_of};
 
 const BLOCK: u64 = 4096;
@@ -99,6 +99,10 @@ impl Subject for Mounted {
         let known = Quotas::of(self.vfs.volume()).get(owner);
         let known = known.map_err(|error| error.to_string())?;
         Ok(Some(account_of(&known)))
+    }
+
+    fn counting(&self) -> Counting {
+        self.quota().counting
     }
 
     fn observe(&mut self) -> Result<Observed, String> {
@@ -317,6 +321,14 @@ impl Mounted {
                 let ino = self.resolve(path)?;
                 self.vfs.set_project(&root, ino, *project)
             }
+            Op::SetProjectBelow { path, project } => {
+                let top = self.resolve(path)?;
+                let names = self.names_below(top)?;
+                match self.vfs.set_project_below(&root, top, *project)? == names + 1 {
+                    true => Ok(()),
+                    false => Err(Error::Invalid("count of those that got a project")),
+                }
+            }
             Op::SetMtime { path, mtime } => self.set(path, |set| {
                 set.mtime = Some(SetTime::At(timestamp(*mtime)));
             }),
@@ -361,6 +373,14 @@ impl Mounted {
                 self.change_snapshots(op)
             }
             Op::Limit { owner, limits } => self.limit(*owner, *limits),
+            Op::SetGrace { .. } | Op::QuotaOn { .. } | Op::QuotaOff => {
+                let quotas = Quotas::of(self.vfs.volume());
+                Ok(match op {
+                    Op::SetGrace { kind, grace } => quotas.set_grace(*kind, *grace),
+                    Op::QuotaOn { anew } => quotas.turn_on(*anew),
+                    _ => quotas.turn_off(),
+                }?)
+            }
             // The time of each operation comes with it.
             Op::Wait { .. } => Ok(()),
             Op::Step(step) => self.step(*step),
@@ -592,6 +612,7 @@ impl Mounted {
             }
             Step::Checkpoint => Task::Checkpoint,
             Step::Settle => Task::Settle,
+            Step::Count => Task::Count,
             Step::Clean => {
                 self.vfs.volume().step(Task::Clean)?;
                 Task::FreeZones
