@@ -96,6 +96,12 @@ pub enum Fault {
     GraceKept,
     /// What is made in a directory does not have its project.
     ProjectNotInherited,
+    /// Quota that is turned on goes on with what was counted when it was turned off.
+    CountNotAnew,
+    /// While owners are counted, what is not counted yet counts where it changes, too.
+    CountedAhead,
+    /// A directory gets its project after all that is in it.
+    ProjectOfTopLast,
     /// Blocks that were equal when they were compared are shared whatever has become of them since.
     DuplicateNotLookedUp,
     /// A name or an attribute that a snapshot has is removed without hiding what the snapshot has.
@@ -135,7 +141,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 50] = [
+    pub const ALL: [Fault; 53] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -176,6 +182,9 @@ impl Fault {
         Fault::GraceNotEnded,
         Fault::GraceKept,
         Fault::ProjectNotInherited,
+        Fault::CountNotAnew,
+        Fault::CountedAhead,
+        Fault::ProjectOfTopLast,
         Fault::DuplicateNotLookedUp,
         Fault::WhiteoutForgotten,
         Fault::HoleForgotten,

@@ -108,3 +108,130 @@ impl Model {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use persimmon_format::quota::{Limit, Owner};
+
+    use super::*;
+    use crate::model::{Limits, Observed, Tree};
+    use crate::workload::Op;
+
+    fn model(ops: &[Op]) -> Model {
+        let mut model = Model::new(Tree::new(0o755, 0));
+        for op in ops {
+            model.apply(op, 0).unwrap();
+        }
+        model
+    }
+
+    fn create(path: &str) -> Op {
+        Op::Create {
+            path: path.into(),
+            mode: 0o644,
+        }
+    }
+
+    fn limit(inodes: u64) -> Op {
+        let limits = Limits {
+            inodes: Limit {
+                soft: 0,
+                hard: inodes,
+            },
+            ..Limits::default()
+        };
+        let kind = OwnerKind::User;
+        Op::Limit {
+            owner: Owner { kind, id: 0 },
+            limits,
+        }
+    }
+
+    #[test]
+    fn limits_count_once_all_is_counted() {
+        let mut model = model(&[create("/a")]);
+        assert_eq!(model.apply(&limit(1), 0), Err(libc::EOPNOTSUPP));
+        assert_eq!(model.apply(&Op::QuotaOff, 0), Err(libc::EOPNOTSUPP));
+        let on = Op::QuotaOn { anew: false };
+        model.apply(&on, 0).unwrap();
+        model.apply(&limit(1), 0).unwrap();
+        let must = |model: &Model| model.must_exceed(&create("/b"), 0);
+        assert!(model.counts() && !must(&model));
+        model.adopt_counting(Counting::Begun);
+        assert!(!must(&model));
+        model.adopt_counting(Counting::All);
+        assert!(must(&model));
+        // It is on already.
+        model.apply(&on, 0).unwrap();
+        assert!(must(&model));
+        model.apply(&Op::QuotaOn { anew: true }, 0).unwrap();
+        assert!(!must(&model));
+        model.adopt_counting(Counting::All);
+        model.apply(&Op::QuotaOff, 0).unwrap();
+        assert!(!must(&model));
+        model.adopt_counting(Counting::All);
+        assert!(!must(&model), "off is not adopted");
+        model.apply(&on, 0).unwrap();
+        model.adopt_counting(Counting::All);
+        // The limit stayed.
+        assert!(must(&model));
+    }
+
+    #[test]
+    fn a_crash_leaves_a_count_that_a_mount_may_go_on_with() {
+        let mut model = model(&[Op::QuotaOn { anew: false }]);
+        let fits = |model: &Model, counting| {
+            let mut found = Observed::of(model.now());
+            found.quota.counting = counting;
+            found.find_in(&[Arc::new(model.now().clone())]).is_ok()
+        };
+        assert!(fits(&model, Counting::Begun) && fits(&model, Counting::All));
+        assert!(!fits(&model, Counting::Off));
+        model.adopt_counting(Counting::All);
+        assert!(fits(&model, Counting::All));
+        assert!(!fits(&model, Counting::Begun) && !fits(&model, Counting::Off));
+        let mut found = Observed::of(model.now());
+        found.quota.graces[1].bytes += 1;
+        assert!(found.find_in(&model.admissible()).is_err());
+    }
+
+    #[test]
+    fn of_a_tree_that_gets_a_project_the_top_has_it_first() {
+        let mkdir = Op::Mkdir {
+            path: "/d".into(),
+            mode: 0o755,
+        };
+        let make = [mkdir, create("/d/a"), create("/d/b"), create("/c")];
+        let mut model = model(&make);
+        let give = Op::SetProjectBelow {
+            path: "/d".into(),
+            project: 7,
+        };
+        assert_eq!(model.apply(&give, 0), Err(libc::EOPNOTSUPP));
+        model.apply(&Op::QuotaOn { anew: false }, 0).unwrap();
+        model.acknowledge(&Op::Sync);
+        let before = Observed::of(model.now());
+        model.apply(&give, 0).unwrap();
+        let states = model.admissible();
+        let fits = |paths: &[&str]| {
+            let mut found = before.clone();
+            for path in paths {
+                found.nodes.get_mut(*path).unwrap().project = 7;
+            }
+            found.find_in(&states).is_ok()
+        };
+        assert!(fits(&[]) && fits(&["/d"]) && fits(&["/d", "/d/b"]));
+        assert!(fits(&["/d", "/d/a", "/d/b"]));
+        assert!(!fits(&["/d/a"]) && !fits(&["/d", "/c"]));
+        model.acknowledge(&Op::Sync);
+        let states = model.admissible();
+        assert!(before.find_in(&states).is_err());
+        assert_eq!(
+            Observed::of(model.now()).nodes["/d/a"].project,
+            7,
+            "all have it"
+        );
+    }
+}
