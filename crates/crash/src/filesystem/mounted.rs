@@ -321,14 +321,7 @@ impl Mounted {
                 let ino = self.resolve(path)?;
                 self.vfs.set_project(&root, ino, *project)
             }
-            Op::SetProjectBelow { path, project } => {
-                let top = self.resolve(path)?;
-                let names = self.names_below(top)?;
-                match self.vfs.set_project_below(&root, top, *project)? == names + 1 {
-                    true => Ok(()),
-                    false => Err(Error::Invalid("count of those that got a project")),
-                }
-            }
+            Op::SetProjectBelow { path, project } => self.set_project_below(path, *project),
             Op::SetMtime { path, mtime } => self.set(path, |set| {
                 set.mtime = Some(SetTime::At(timestamp(*mtime)));
             }),
@@ -373,14 +366,7 @@ impl Mounted {
                 self.change_snapshots(op)
             }
             Op::Limit { owner, limits } => self.limit(*owner, *limits),
-            Op::SetGrace { .. } | Op::QuotaOn { .. } | Op::QuotaOff => {
-                let quotas = Quotas::of(self.vfs.volume());
-                Ok(match op {
-                    Op::SetGrace { kind, grace } => quotas.set_grace(*kind, *grace),
-                    Op::QuotaOn { anew } => quotas.turn_on(*anew),
-                    _ => quotas.turn_off(),
-                }?)
-            }
+            Op::SetGrace { .. } | Op::QuotaOn { .. } | Op::QuotaOff => self.change_quota(op),
             // The time of each operation comes with it.
             Op::Wait { .. } => Ok(()),
             Op::Step(step) => self.step(*step),
@@ -406,6 +392,27 @@ impl Mounted {
             }
             _ => Err(Error::Invalid("operation of the harness")),
         }
+    }
+
+    fn set_project_below(&self, path: &str, project: u32) -> Result<(), Error> {
+        let top = self.resolve(path)?;
+        let names = self.names_below(top)?;
+        let given = self.vfs.set_project_below(&Caller::root(), top, project)?;
+        match given == names + 1 {
+            true => Ok(()),
+            false => Err(Error::Invalid("count of those that got a project")),
+        }
+    }
+
+    fn change_quota(&self, op: &Op) -> Result<(), Error> {
+        let quotas = Quotas::of(self.vfs.volume());
+        match op {
+            Op::SetGrace { kind, grace } => quotas.set_grace(*kind, *grace)?,
+            Op::QuotaOn { anew } => quotas.turn_on(*anew)?,
+            Op::QuotaOff => quotas.turn_off()?,
+            _ => return Err(Error::Invalid("operation of the harness")),
+        }
+        Ok(())
     }
 
     fn limit(&self, owner: Owner, limits: Limits) -> Result<(), Error> {
