@@ -90,7 +90,7 @@ fn first_seed(mistake: Fault) -> u64 {
         | Fault::SnapshotWithoutStaged => FIRST_WITH_SNAPSHOTS,
         Fault::LimitIgnored | Fault::LimitTooLow => FIRST_WITH_LIMITS,
         Fault::GraceNotEnded | Fault::GraceKept | Fault::ProjectNotInherited => FIRST_WITH_OWNERS,
-        Fault::CountNotAnew | Fault::CountedAhead | Fault::ProjectOfTopLast => FIRST_WITH_QUOTAS,
+        Fault::CountNotAnew | Fault::CountedAhead => FIRST_WITH_QUOTAS,
         Fault::MadeNotSettled => FIRST_WITH_WRITABLE,
         Fault::DictionaryNotCounted => FIRST_WITH_DICTIONARIES,
         _ => FIRST_SEED,

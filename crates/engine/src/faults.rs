@@ -100,8 +100,6 @@ pub enum Fault {
     CountNotAnew,
     /// While owners are counted, what is not counted yet counts where it changes, too.
     CountedAhead,
-    /// A directory gets its project after all that is in it.
-    ProjectOfTopLast,
     /// Blocks that were equal when they were compared are shared whatever has become of them since.
     DuplicateNotLookedUp,
     /// A name or an attribute that a snapshot has is removed without hiding what the snapshot has.
@@ -141,7 +139,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 53] = [
+    pub const ALL: [Fault; 52] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -184,7 +182,6 @@ impl Fault {
         Fault::ProjectNotInherited,
         Fault::CountNotAnew,
         Fault::CountedAhead,
-        Fault::ProjectOfTopLast,
         Fault::DuplicateNotLookedUp,
         Fault::WhiteoutForgotten,
         Fault::HoleForgotten,

@@ -5,7 +5,6 @@
 
 use std::ops::ControlFlow;
 
-use persimmon_engine::faults::{Fault, fault, unless};
 use persimmon_engine::{Admission, Admitted, Intent, Quotas, Transaction};
 use persimmon_format::inode::Inode;
 use persimmon_format::quota::{Limit, Owner, OwnerKind};
@@ -107,9 +106,7 @@ impl Vfs {
         let mut directories = vec![top];
         let mut count = 1;
         // A directory first: what is made in it meanwhile has the project, and what is not of it does not get in.
-        unless(Fault::ProjectOfTopLast, || {
-            self.set_projects(&[top], project)
-        })?;
+        self.set_projects(&[top], project)?;
         while let Some(dir) = directories.pop() {
             if !self.inode(dir)?.is_dir() {
                 continue;
@@ -124,9 +121,6 @@ impl Vfs {
                 directories.extend(below.map(|target| target.ino));
                 from = next;
             }
-        }
-        if fault(Fault::ProjectOfTopLast) {
-            self.set_projects(&[top], project)?;
         }
         Ok(count)
     }
