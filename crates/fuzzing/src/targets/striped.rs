@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use persimmon_device::{BLOCK_SIZE, Command, DeviceError, Striped, ZoneId, ZonedDevice, striped};
+use persimmon_device::{BLOCK_SIZE, DeviceError, Striped, ZoneId, ZonedDevice, striped};
 use persimmon_engine::Task;
 use persimmon_format::Ino;
 use persimmon_format::inode::Timestamp;
@@ -116,7 +116,7 @@ impl Hurt<'_> {
     fn zone(&self, zone: ZoneId, input: &mut Input<'_>) {
         let written = self.written(zone);
         let noise = |block: u32, seed: u64| content(seed << 8 | u64::from(block), BLOCK_SIZE);
-        match input.u8() % 8 {
+        match input.u8() % 7 {
             0 => self.device.set_offline(zone),
             1 => self.device.set_read_only(zone),
             2 => {
@@ -137,14 +137,6 @@ impl Hurt<'_> {
                 });
             }
             5 => {
-                // Somebody erased it.
-                let keep_allocated = false;
-                let _ = self.device.run(Command::Reset {
-                    zone,
-                    keep_allocated,
-                });
-            }
-            6 => {
                 let (byte, mask) = (input.below(BLOCK_SIZE), input.u8() | 1);
                 self.each(written, |block| {
                     self.device.corrupt(zone, block, byte, mask);
