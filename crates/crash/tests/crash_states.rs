@@ -37,6 +37,9 @@ const EDITS_FROM: u64 = 10_000_000_000;
 const STATES_WITH_OWNERS: u64 = 4_000;
 /// From here on groups and projects are limited too, limits are soft as well, and files in snapshots stay open.
 const OWNERS_FROM: u64 = 11_000_000_000;
+const STATES_WITH_QUOTAS: u64 = 4_000;
+/// From here on quota is turned off and on, grace times change, and whole trees get a project.
+const QUOTAS_FROM: u64 = 12_000_000_000;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
 
@@ -130,6 +133,7 @@ fn so_is_every_one_with_all_that_shares_moves_and_repeats() {
         (LIMITS_FROM, STATES_WITH_LIMITS),
         (EDITS_FROM, STATES_WITH_EDITS),
         (OWNERS_FROM, STATES_WITH_OWNERS),
+        (QUOTAS_FROM, STATES_WITH_QUOTAS),
     ] {
         let campaign = Campaign {
             jobs: std::thread::available_parallelism().map_or(2, usize::from),

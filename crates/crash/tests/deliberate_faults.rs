@@ -28,6 +28,8 @@ const FIRST_WITH_WRITABLE: u64 = 5_000_000_000;
 const FIRST_WITH_LIMITS: u64 = 6_000_000_000;
 /// The first in which groups, projects and soft limits are, and what is open in snapshots.
 const FIRST_WITH_OWNERS: u64 = 11_000_000_000;
+/// The first in which quota is turned off and on, and whole trees get a project.
+const FIRST_WITH_QUOTAS: u64 = 12_000_000_000;
 /// The first with stripe sets.
 const FIRST_WITH_STRIPES: u64 = 2_000_000_000;
 /// The first in which near duplicates are packed.
@@ -88,6 +90,7 @@ fn first_seed(mistake: Fault) -> u64 {
         | Fault::SnapshotWithoutStaged => FIRST_WITH_SNAPSHOTS,
         Fault::LimitIgnored | Fault::LimitTooLow => FIRST_WITH_LIMITS,
         Fault::GraceNotEnded | Fault::GraceKept | Fault::ProjectNotInherited => FIRST_WITH_OWNERS,
+        Fault::CountNotAnew | Fault::CountedAhead => FIRST_WITH_QUOTAS,
         Fault::MadeNotSettled => FIRST_WITH_WRITABLE,
         Fault::DictionaryNotCounted => FIRST_WITH_DICTIONARIES,
         _ => FIRST_SEED,

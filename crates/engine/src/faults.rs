@@ -96,6 +96,10 @@ pub enum Fault {
     GraceKept,
     /// What is made in a directory does not have its project.
     ProjectNotInherited,
+    /// Quota that is turned on goes on with what was counted when it was turned off.
+    CountNotAnew,
+    /// While owners are counted, what is not counted yet counts where it changes, too.
+    CountedAhead,
     /// Blocks that were equal when they were compared are shared whatever has become of them since.
     DuplicateNotLookedUp,
     /// A name or an attribute that a snapshot has is removed without hiding what the snapshot has.
@@ -135,7 +139,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 50] = [
+    pub const ALL: [Fault; 52] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -176,6 +180,8 @@ impl Fault {
         Fault::GraceNotEnded,
         Fault::GraceKept,
         Fault::ProjectNotInherited,
+        Fault::CountNotAnew,
+        Fault::CountedAhead,
         Fault::DuplicateNotLookedUp,
         Fault::WhiteoutForgotten,
         Fault::HoleForgotten,

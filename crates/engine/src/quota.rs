@@ -11,6 +11,7 @@ use persimmon_sync::Arc;
 use persimmon_sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
 use crate::history::History;
 use crate::meta::quota::{self, Account, Owners, SECTOR, Verdict};
 use crate::meta::{Intent, Transaction};
@@ -156,6 +157,10 @@ impl Quotas {
     /// Begins to count, from nothing, unless it is counted already.
     pub(crate) fn turn_on(&self, anew: bool) -> Result<()> {
         self.change_state(|state| match state.counting {
+            Counting::Off if fault(Fault::CountNotAnew) => QuotaState {
+                counting: Counting::All,
+                ..state
+            },
             Counting::Off => state.anew(),
             _ if anew => state.anew(),
             _ => state,

@@ -21,6 +21,7 @@ mod metered;
 mod mutate;
 pub mod runner;
 mod sample;
+mod stamped;
 mod targets;
 mod usage;
 

@@ -14,13 +14,20 @@ const COMMANDS_MAX: u64 = 60_000;
 pub struct Metered {
     device: SimDevice,
     commands: AtomicU64,
+    commands_max: u64,
 }
 
 impl Metered {
     pub fn new(device: SimDevice) -> Arc<Metered> {
+        Metered::with_limit(device, COMMANDS_MAX)
+    }
+
+    /// For inputs that do more.
+    pub fn with_limit(device: SimDevice, commands_max: u64) -> Arc<Metered> {
         Arc::new(Metered {
             device,
             commands: AtomicU64::new(0),
+            commands_max,
         })
     }
 }
@@ -36,7 +43,8 @@ impl ZonedDevice for Metered {
 
     fn submit(&self, command: Command) -> Pending {
         let before = self.commands.fetch_add(1, Ordering::Relaxed);
-        assert!(before < COMMANDS_MAX, "{COMMANDS_MAX} commands and no end");
+        let most = self.commands_max;
+        assert!(before < most, "{most} commands and no end");
         self.device.submit(command)
     }
 }

@@ -252,7 +252,8 @@ fn make(config: SimConfig, features: Features) -> Sample {
     }
 }
 
-fn content(seed: u64, len: usize) -> Vec<u8> {
+/// Bytes that go by a seed.
+pub fn content(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|i| (i.wrapping_mul(seed.wrapping_mul(0x9e37_79b9) | 1) >> 7) as u8)
         .collect()

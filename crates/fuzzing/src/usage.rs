@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use persimmon_device::BLOCK_SIZE;
+use persimmon_device::{BLOCK_SIZE, ZonedDevice};
 use persimmon_engine::{Deltas, NewLimits, Options, Quotas, ScrubCursor, Task, Volume};
 use persimmon_format::Ino;
 use persimmon_format::inode::Timestamp;
@@ -30,7 +30,7 @@ const CHANGES_MAX: usize = 12;
 
 /// Opens the volume, reads all of it, changes something, closes it, and checks it.
 pub fn use_volume(device: SimDevice, input: &mut Input<'_>) {
-    let device = Metered::new(device);
+    let device: Arc<dyn ZonedDevice> = Metered::new(device);
     let read_only = input.rarely(4);
     let options = Options {
         read_only,
@@ -39,7 +39,7 @@ pub fn use_volume(device: SimDevice, input: &mut Input<'_>) {
         staging_bytes_max: 256 << 10,
         ..Options::default()
     };
-    let opened = Volume::open(Arc::clone(&device) as _, options);
+    let opened = Volume::open(Arc::clone(&device), options);
     if let Ok((volume, _)) = opened.inspect_err(|error| drop(error.to_string())) {
         let on_error = if input.flag() {
             OnError::ReadOnly
@@ -65,11 +65,11 @@ pub fn use_volume(device: SimDevice, input: &mut Input<'_>) {
         let _ = vfs.close();
     }
     inspect(&device);
-    salvage(&device);
+    let _ = salvage(&device);
 }
 
 /// A whole scrub, and the names of what it finds.
-fn scrub(volume: &Volume) {
+pub fn scrub(volume: &Volume) {
     let mut cursor = Some(ScrubCursor::default());
     let mut damaged = BTreeSet::new();
     while let Some(at) = cursor {
@@ -82,24 +82,26 @@ fn scrub(volume: &Volume) {
     let _ = volume.paths(&damaged);
 }
 
-/// Puts together what is left, and repairs with it, as `fsck --repair` does.
-fn salvage(device: &Arc<Metered>) {
+/// Puts together what is left, and repairs with it, as `fsck --repair` does. Whether that was possible.
+pub fn salvage(device: &Arc<dyn ZonedDevice>) -> bool {
     let Ok(rebuilt) = rebuild(&**device, &mut |_, _, _| {}) else {
-        return;
+        return false;
     };
     rebuilt.gaps().for_each(drop);
     let how = (Timestamp::default(), Options::default());
     let mut tell = |loss: &Loss| drop(loss.to_string());
     let mended = mend(
         &rebuilt,
-        Arc::clone(device) as _,
+        Arc::clone(device),
         how,
         &mut tell,
         &mut |_, _, _| {},
     );
-    if mended.is_ok() {
+    let is_mended = mended.is_ok();
+    if is_mended {
         inspect(device);
     }
+    is_mended
 }
 
 /// Reads everything that can be found, and answers what that was.
@@ -169,7 +171,7 @@ fn look(vfs: &Vfs, attr: &Attr) {
 }
 
 /// One operation; what it answers does not matter.
-fn change(vfs: &Vfs, found: &[Ino], input: &mut Input<'_>) {
+pub fn change(vfs: &Vfs, found: &[Ino], input: &mut Input<'_>) {
     let root = Caller::root();
     let one = *input.pick(found);
     let other = *input.pick(found);
@@ -268,7 +270,7 @@ fn offset(input: &mut Input<'_>) -> u64 {
 }
 
 /// Checks the volume, and shows its structures.
-fn inspect(device: &Arc<Metered>) {
+pub fn inspect(device: &Arc<dyn ZonedDevice>) {
     let options = CheckOptions {
         data: true,
         findings_max: 50,

@@ -52,4 +52,6 @@ targets!(
     journal,
     volume,
     stream,
+    mirrored,
+    with_parity,
 );

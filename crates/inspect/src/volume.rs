@@ -322,18 +322,23 @@ fn read_headers(media: &Media<'_>, progress: &mut dyn FnMut(u64, u64)) -> Vec<Op
     headers
 }
 
-/// The first block of a zone, from wherever it is an intact header of whatever volume and version; else as it was
-/// read.
+/// The first block of a zone, from wherever it is an intact header of whatever volume and version, best one of this zone; else
+/// as it was read.
 fn header_block(media: &Media<'_>, zone: ZoneId) -> Result<Buffer> {
     let addr = Addr::new(DeviceId(0), zone, 0);
     let is_header = |block: &Buffer| FixedFields::read(block).is_ok();
-    match media.read(addr, 1) {
-        Ok(block) if is_header(&block) => Ok(block),
-        read => {
-            let mut others = media.without(addr, 1).flatten();
-            others.find(is_header).map_or(read, Ok)
-        }
+    // Intact, but written to another place: what a drive put here by mistake. The other zones of the set have the right one.
+    let strayed = |block: &Buffer| ZoneHeader::decode(block).is_ok_and(|it| it.zone != zone);
+    let fits = |block: &Buffer| is_header(block) && !strayed(block);
+    let read = media.read(addr, 1);
+    if read.as_ref().is_ok_and(fits) {
+        return read;
     }
+    let others: Vec<Buffer> = media.without(addr, 1).flatten().collect();
+    let all = || read.iter().chain(&others);
+    let found = all().find(|block| fits(block));
+    let found = found.or_else(|| all().find(|block| is_header(block)));
+    found.cloned().map_or(read, Ok)
 }
 
 /// The header of a zone.

@@ -31,7 +31,9 @@ use persimmon_sync::host::Mutex;
 use persimmon_sync::thread::{self, ThreadId};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
-use crate::harness::{EDITS, LIMITS_FROM, NEAR, OWNERS_FROM, REPEATING, Refusal, System};
+use crate::harness::{
+    EDITS, LIMITS_FROM, NEAR, OWNERS_FROM, QUOTAS_FROM, REPEATING, Refusal, System,
+};
 use crate::model::GRACES;
 use crate::stripes;
 use persimmon_sim::device::{SimConfig, SimDevice};
@@ -43,9 +45,10 @@ impl System for Filesystem {
     type Subject = Mounted;
 
     fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
-        let quota = counts_owners(device.config().seed);
+        let seed = device.config().seed;
+        let quota = counts_owners(seed) && !gets_quota_later(seed);
         format_volume(stripes::on(device, true)?, copies, quota)?;
-        match has_soft_limits(device.config().seed) {
+        match has_soft_limits(seed) && quota {
             true => set_graces(stripes::on(device, true)?, options(device.config())),
             false => Ok(()),
         }
@@ -84,10 +87,16 @@ impl System for Filesystem {
             options(config),
             has_limits(config.seed),
         )?;
+        if has_limits(config.seed) && !counts_later(config.seed) {
+            // After a roll-back. Until all is counted nobody is limited.
+            let counted = Quotas::of(&mounted.volume()).count();
+            counted.map_err(|error| format!("counting what users take: {error}"))?;
+        }
         mounted.is_whole = stores_whole_blocks(config.seed);
         mounted.has_limits = has_limits(config.seed);
         let graces = Quotas::of(&mounted.volume()).state().graces;
-        if has_soft_limits(config.seed) && graces != GRACES {
+        let may_change = run_of(config.seed) >= QUOTAS_FROM;
+        if has_soft_limits(config.seed) && !may_change && graces != GRACES {
             return Err(format!("grace times are {graces:?}, should be {GRACES:?}"));
         }
         Ok(match packs_near(config.seed) {
@@ -170,6 +179,16 @@ fn has_soft_limits(seed: u64) -> bool {
     run_of(seed) >= OWNERS_FROM
 }
 
+/// Whether the volume of a seed has no quota until that is turned on.
+fn gets_quota_later(seed: u64) -> bool {
+    run_of(seed) >= QUOTAS_FROM && seed % 16 < 3
+}
+
+/// Whether a mount does not wait until all is counted.
+fn counts_later(seed: u64) -> bool {
+    run_of(seed) >= QUOTAS_FROM && seed % 5 < 2
+}
+
 /// Whether the volume of a seed deduplicates what is written: most of those whose content repeats.
 fn deduplicates(seed: u64) -> bool {
     REPEATING.contains(&run_of(seed)) && !seed.is_multiple_of(8)
@@ -215,11 +234,6 @@ fn mount_volume(
     let vfs = Vfs::new(Arc::clone(&volume), Arc::clone(&clock) as _, options);
     let reclaimed = vfs.reclaim_orphans(&orphans);
     reclaimed.map_err(|error| format!("reclaiming unlinked files: {error}"))?;
-    if limits {
-        // After a roll-back. Until all is counted nobody is limited.
-        let counted = Quotas::of(&volume).count();
-        counted.map_err(|error| format!("counting what users take: {error}"))?;
-    }
     let paths = recovery_paths(&report, orphans.len());
     Ok(Mounted::new(Arc::new(vfs), clock, names, paths))
 }

@@ -13,7 +13,7 @@ use persimmon_vfs::{
 
 use super::{WorkloadClock, snapshot_named, timestamp};
 use crate::harness::{Refusal, Subject};
-use crate::model::{FoundAccount, Limits, Observed, ObservedNode};
+use crate::model::{Counting, FoundAccount, Limits, Observed, ObservedNode};
 use crate::workload::{Allocate, Durability, Op, Rename, Step, bytes_of};
 
 const BLOCK: u64 = 4096;
@@ -99,6 +99,10 @@ impl Subject for Mounted {
         let known = Quotas::of(self.vfs.volume()).get(owner);
         let known = known.map_err(|error| error.to_string())?;
         Ok(Some(account_of(&known)))
+    }
+
+    fn counting(&self) -> Counting {
+        self.quota().counting
     }
 
     fn observe(&mut self) -> Result<Observed, String> {
@@ -317,6 +321,7 @@ impl Mounted {
                 let ino = self.resolve(path)?;
                 self.vfs.set_project(&root, ino, *project)
             }
+            Op::SetProjectBelow { path, project } => self.set_project_below(path, *project),
             Op::SetMtime { path, mtime } => self.set(path, |set| {
                 set.mtime = Some(SetTime::At(timestamp(*mtime)));
             }),
@@ -361,6 +366,7 @@ impl Mounted {
                 self.change_snapshots(op)
             }
             Op::Limit { owner, limits } => self.limit(*owner, *limits),
+            Op::SetGrace { .. } | Op::QuotaOn { .. } | Op::QuotaOff => self.change_quota(op),
             // The time of each operation comes with it.
             Op::Wait { .. } => Ok(()),
             Op::Step(step) => self.step(*step),
@@ -386,6 +392,27 @@ impl Mounted {
             }
             _ => Err(Error::Invalid("operation of the harness")),
         }
+    }
+
+    fn set_project_below(&self, path: &str, project: u32) -> Result<(), Error> {
+        let top = self.resolve(path)?;
+        let names = self.names_below(top)?;
+        let given = self.vfs.set_project_below(&Caller::root(), top, project)?;
+        match given == names + 1 {
+            true => Ok(()),
+            false => Err(Error::Invalid("count of those that got a project")),
+        }
+    }
+
+    fn change_quota(&self, op: &Op) -> Result<(), Error> {
+        let quotas = Quotas::of(self.vfs.volume());
+        match op {
+            Op::SetGrace { kind, grace } => quotas.set_grace(*kind, *grace)?,
+            Op::QuotaOn { anew } => quotas.turn_on(*anew)?,
+            Op::QuotaOff => quotas.turn_off()?,
+            _ => return Err(Error::Invalid("operation of the harness")),
+        }
+        Ok(())
     }
 
     fn limit(&self, owner: Owner, limits: Limits) -> Result<(), Error> {
@@ -592,6 +619,7 @@ impl Mounted {
             }
             Step::Checkpoint => Task::Checkpoint,
             Step::Settle => Task::Settle,
+            Step::Count => Task::Count,
             Step::Clean => {
                 self.vfs.volume().step(Task::Clean)?;
                 Task::FreeZones

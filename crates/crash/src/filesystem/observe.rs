@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::{Loss, OwnerQuota, Quotas};
 use persimmon_format::Ino;
-use persimmon_format::quota::Usage;
+use persimmon_format::quota::{self, Usage};
 use persimmon_vfs::{Attr, Caller, Error, FileKind, Handle, Listing, ROOT, SeekTo};
 
 use super::mounted::{Mounted, account_of};
 use super::nanoseconds;
-use crate::model::{Kind, Limits, Observed, ObservedNode, owners};
+use crate::model::{Counting, Kind, Limits, Observed, ObservedNode, Quota, owners};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 /// Bytes of one read.
@@ -23,7 +23,8 @@ impl Mounted {
         if self.root == ROOT {
             let quotas = Quotas::of(self.vfs.volume()).list();
             let quotas = quotas.map_err(|error| error.to_string())?;
-            if self.has_limits {
+            found.quota = self.quota();
+            if self.has_limits && found.quota.counting == Counting::All {
                 self.check_usage(&found, &quotas)?;
             }
             let accounts = quotas.iter().map(|known| (known.owner, account_of(known)));
@@ -38,6 +39,21 @@ impl Mounted {
             }
         }
         Ok(found)
+    }
+
+    /// What is counted, and grace times.
+    pub(super) fn quota(&self) -> Quota {
+        let quotas = Quotas::of(self.vfs.volume());
+        let state = quotas.state();
+        Quota {
+            has_projects: quotas.has_projects(),
+            counting: match state.counting {
+                quota::Counting::Off => Counting::Off,
+                quota::Counting::Below(_) => Counting::Begun,
+                quota::Counting::All => Counting::All,
+            },
+            graces: state.graces,
+        }
     }
 
     /// What is counted for each owner is what their files take, where nothing else counts: what is staged, or has no name any more.
@@ -111,6 +127,22 @@ impl Mounted {
         });
         self.vfs.releasedir(directory, handle)?;
         listed.map(|()| entries)
+    }
+
+    /// Names in a directory and in those below it.
+    pub(super) fn names_below(&self, top: Ino) -> Result<u64, Error> {
+        let mut names = 0;
+        let mut directories = vec![top];
+        while let Some(directory) = directories.pop() {
+            if self.vfs.getattr(directory)?.kind() != FileKind::Directory {
+                continue;
+            }
+            for (_, ino, kind) in self.list(directory)? {
+                names += 1;
+                directories.extend(Some(ino).filter(|_| kind == FileKind::Directory));
+            }
+        }
+        Ok(names)
     }
 
     pub(super) fn observe_node(&self, path: &str, ino: Ino) -> Result<ObservedNode, String> {

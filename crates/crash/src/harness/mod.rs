@@ -18,7 +18,9 @@ mod system;
 
 pub use campaign::{Campaign, CampaignReport, Selection};
 pub use case::{Case, Failure, Phase};
-pub(crate) use plan::{EDITS, LIMITS_FROM, NEAR, OWNERS_FROM, REPEATING, has_long_xattrs};
+pub(crate) use plan::{
+    EDITS, LIMITS_FROM, NEAR, OWNERS_FROM, QUOTAS_FROM, REPEATING, has_long_xattrs,
+};
 pub use plan::{Origin, Plan};
 pub(crate) use run::panic_message;
 pub use run::{compare_exactly, replay};

@@ -128,6 +128,8 @@ pub(crate) const EDITS: Range<u64> = 10_000_000_000..OWNERS_FROM;
 /// And from this one on groups and projects are limited too, limits are soft as well as hard, and files in snapshots stay open. Most writes
 /// are no edits: what a limit refuses is known best where blocks take a block each.
 pub(crate) const OWNERS_FROM: u64 = 11_000_000_000;
+/// And from this one on quota is turned off and on, grace times change, and whole trees get a project.
+pub(crate) const QUOTAS_FROM: u64 = 12_000_000_000;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
@@ -500,6 +502,7 @@ impl Plan {
             .shifts(matches!(self.origin, Origin::Seed(number) if number >= SHIFTS_FROM))
             .edits(matches!(self.origin, Origin::Seed(number) if EDITS.contains(&number)))
             .owners(matches!(self.origin, Origin::Seed(number) if number >= OWNERS_FROM))
+            .quotas(matches!(self.origin, Origin::Seed(number) if number >= QUOTAS_FROM))
             .repeats(matches!(self.origin, Origin::Seed(number) if REPEATING.contains(&number) || NEAR.contains(&number)))
     }
 

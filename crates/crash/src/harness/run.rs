@@ -448,8 +448,11 @@ impl<S: System> Run<'_, S> {
     }
 }
 
-/// Takes over what is stored of those who are limited, where the model leaves open what that is.
+/// Takes over whether all is counted, and what is stored of those who are limited, where the model leaves open what that is.
 fn adopt_accounts(subject: &mut impl Subject, model: &mut Model) -> Result<(), String> {
+    if model.counts() {
+        model.adopt_counting(subject.counting());
+    }
     for owner in model.uncertain() {
         if let Some(found) = subject.account(owner)? {
             model.adopt_account(owner, &found)?;

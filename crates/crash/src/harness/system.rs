@@ -6,7 +6,7 @@ use persimmon_device::ZoneId;
 
 use persimmon_format::quota::Owner;
 
-use crate::model::{Errno, FoundAccount, Observed, ObservedNode};
+use crate::model::{Counting, Errno, FoundAccount, Observed, ObservedNode};
 use crate::stripes;
 use crate::workload::Op;
 use persimmon_sim::device::SimDevice;
@@ -109,6 +109,11 @@ pub trait Subject {
     /// What somebody may take, and since when they take too much; `None` where nobody is limited.
     fn account(&mut self, _owner: Owner) -> Result<Option<FoundAccount>, String> {
         Ok(None)
+    }
+
+    /// What is counted of what owners take.
+    fn counting(&self) -> Counting {
+        Counting::Off
     }
 
     /// The whole tree.

@@ -88,10 +88,13 @@ impl Model {
                     Err(libc::ENOTDIR)
                 }
             }
-            Op::Limit { owner, limits } => {
-                self.limit(*owner, *limits, now);
+            Op::Limit { owner, limits } => self.limit(*owner, *limits, now),
+            Op::SetGrace { kind, grace } => self.set_grace(*kind, *grace),
+            Op::QuotaOn { anew } => {
+                self.turn_quota_on(*anew);
                 Ok(())
             }
+            Op::QuotaOff => self.turn_quota_off(),
             Op::Remount => self.close_all(),
             Op::Snapshot { .. }
             | Op::DeleteSnapshot { .. }

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use persimmon_format::quota::{Grace, Limit, Owner, OwnerKind};
+use persimmon_format::quota::{Grace, Limit, Owner};
 
-use super::Model;
+use super::counting::Counting;
 use super::quota::{BLOCK, Demand, Taken};
 use super::tree::Tree;
+use super::{Errno, Model};
 use crate::workload::Op;
 
 const NANOSECONDS: u64 = 1_000_000_000;
@@ -209,32 +210,32 @@ impl FoundAccount {
     }
 }
 
-fn grace_of(kind: OwnerKind) -> Grace {
-    let [users, groups, projects] = GRACES;
-    match kind {
-        OwnerKind::User => users,
-        OwnerKind::Group => groups,
-        OwnerKind::Project => projects,
-    }
-}
-
 pub(super) fn seconds(nanoseconds: u64) -> i64 {
     (nanoseconds / NANOSECONDS) as i64
 }
 
 impl Model {
-    pub(super) fn limit(&mut self, owner: Owner, limits: Limits, now: u64) {
-        let (grace, now) = (grace_of(owner.kind), seconds(now));
+    pub(super) fn limit(&mut self, owner: Owner, limits: Limits, now: u64) -> Result<(), Errno> {
+        let quota = *self.now().quota();
+        if quota.counting == Counting::Off {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let (grace, now) = (quota.grace(owner.kind), seconds(now));
         let before = self.now().account(owner);
         let taken = Taken::of(self.now(), owner);
         let exceeds = |soft: u64, used: u64| soft != 0 && used > soft;
-        let inodes = before.inodes.limited(
-            (
-                exceeds(limits.inodes.soft, taken.inodes),
-                exceeds(before.limits.inodes.soft, taken.inodes),
-            ),
-            now + i64::from(grace.inodes),
+        let does_exceed = (
+            exceeds(limits.inodes.soft, taken.inodes),
+            exceeds(before.limits.inodes.soft, taken.inodes),
         );
+        let end = now + i64::from(grace.inodes);
+        let mut inodes = before.inodes.limited(does_exceed, end);
+        if quota.counting == Counting::Begun {
+            // Any of them may be counted, or none.
+            for fewer in [(false, false), (does_exceed.0, false)] {
+                inodes = inodes.and(before.inodes.limited(fewer, end));
+            }
+        }
         // What is staged does not count for this, so it may be nothing.
         let end = now + i64::from(grace.bytes);
         let mut bytes = before.bytes.limited((false, false), end);
@@ -251,19 +252,21 @@ impl Model {
             inodes,
         };
         self.enter(|tree| tree.set_account(owner, account));
+        Ok(())
     }
 
     /// The accounts of those whose grace times begin in the record that makes something, or gives it away.
     pub(super) fn graces_of_new(&self, op: &Op, now: u64) -> Vec<(Owner, Account)> {
         let now = seconds(now);
         let demand = self.demand(op).filter(|demand| demand.inodes > 0);
+        let demand = demand.filter(|_| self.enforces_limits());
         let Some(demand) = demand else {
             return Vec::new();
         };
         let mut begins = Vec::new();
         for owner in &demand.owners {
             let mut account = self.now().account(*owner);
-            let grace = grace_of(owner.kind);
+            let grace = self.now().quota().grace(owner.kind);
             let soft = account.limits.inodes.soft;
             let inodes = self.now().inodes_of(*owner);
             if soft != 0 && inodes + demand.inodes > soft {
@@ -291,7 +294,8 @@ impl Model {
     /// Grace times of bytes that may begin, or do, in a record before what is written. `is_done`: all of it is.
     pub(super) fn begin_graces(&mut self, op: &Op, is_done: bool, now: u64) {
         let now = seconds(now);
-        let Some(demand) = self.demand(op).filter(|demand| demand.inodes == 0) else {
+        let demand = self.demand(op).filter(|demand| demand.inodes == 0);
+        let Some(demand) = demand.filter(|_| self.enforces_limits()) else {
             return;
         };
         for owner in demand.owners.clone() {
@@ -299,7 +303,8 @@ impl Model {
                 continue;
             }
             let before = self.now().account(owner);
-            let begun = before.bytes.begun(grace_of(owner.kind).bytes, now);
+            let grace = self.now().quota().grace(owner.kind);
+            let begun = before.bytes.begun(grace.bytes, now);
             let has_to = is_done
                 && matches!(op, Op::Write { .. } | Op::WriteOpen { .. })
                 && self.must_begin(owner, &demand);

@@ -8,6 +8,7 @@
 
 mod apply;
 mod content;
+mod counting;
 mod grace;
 mod names;
 mod observe;
@@ -16,6 +17,7 @@ mod slots;
 mod tree;
 
 pub use content::{FileContent, block_hash};
+pub use counting::{Counting, Quota};
 pub use grace::{Account, FoundAccount, GRACES, Limits};
 pub use observe::{Kind, Observed, ObservedNode};
 pub use slots::Slot;

@@ -31,7 +31,8 @@ impl Model {
             Op::Chmod { path, mode } => self.set(path, |node| node.mode = *mode),
             Op::Chown { path, uid } => self.set(path, |node| node.uid = *uid),
             Op::Chgrp { path, gid } => self.set(path, |node| node.gid = *gid),
-            Op::SetProject { path, project } => self.set(path, |node| node.project = *project),
+            Op::SetProject { path, project } => self.set_project(path, *project),
+            Op::SetProjectBelow { path, project } => self.set_project_below(path, *project),
             Op::SetMtime { path, mtime } => self.set(path, |node| node.mtimes = vec![*mtime]),
             Op::SetXattr {
                 path,
@@ -62,6 +63,34 @@ impl Model {
     fn set(&mut self, path: &str, set: impl FnOnce(&mut Node)) -> Result<(), Errno> {
         let id = self.now().lookup(path)?;
         self.enter(|tree| tree.change(id, set));
+        Ok(())
+    }
+
+    fn set_project(&mut self, path: &str, project: u32) -> Result<(), Errno> {
+        self.now().lookup(path)?;
+        self.check_has_projects()?;
+        self.set(path, |node| node.project = project)
+    }
+
+    /// First what the path leads to, then all below it, some at a time and in an order that goes by the hashes of names.
+    fn set_project_below(&mut self, path: &str, project: u32) -> Result<(), Errno> {
+        self.set_project(path, project)?;
+        let top = self.now().lookup(path)?;
+        let mut below: Vec<NodeId> = self.now().walk_below(top, "").into_values().collect();
+        below.retain(|id| *id != top);
+        self.enter(|tree| {
+            for id in &below {
+                tree.change(*id, |node| {
+                    node.project_before = Some(node.project).filter(|before| *before != project);
+                    node.project = project;
+                });
+            }
+        });
+        self.enter(|tree| {
+            for id in &below {
+                tree.change(*id, |node| node.project_before = None);
+            }
+        });
         Ok(())
     }
 

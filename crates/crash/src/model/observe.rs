@@ -6,6 +6,7 @@ use std::sync::Arc;
 use persimmon_format::quota::Owner;
 
 use super::content::{FileContent, block_hash};
+use super::counting::Quota;
 use super::grace::FoundAccount;
 use super::tree::{Body, NodeId, ROOT, Snapshot, Tree};
 
@@ -68,6 +69,8 @@ pub struct Observed {
     pub snapshots: BTreeMap<String, Observed>,
     /// Those who are limited.
     pub accounts: BTreeMap<Owner, FoundAccount>,
+    /// What is counted, and grace times.
+    pub quota: Quota,
     /// It is a snapshot that can be written to.
     pub is_writable: bool,
 }
@@ -97,6 +100,7 @@ impl Observed {
             accounts: { tree.accounts().iter() }
                 .map(|(owner, account)| (*owner, account.found()))
                 .collect(),
+            quota: *tree.quota(),
             ..Observed::below(tree, ROOT)
         }
     }
@@ -228,6 +232,10 @@ impl Observed {
 
     fn compare_accounts(&self, tree: &Tree) -> Vec<String> {
         let mut differences = Vec::new();
+        if !tree.quota().admits(&self.quota) {
+            let (is, should) = (self.quota, tree.quota());
+            differences.push(format!("quota is {is:?}, should be {should:?}"));
+        }
         for owner in tree.accounts().keys() {
             if !self.accounts.contains_key(owner) {
                 differences.push(format!("the limits of {owner:?} are missing"));
@@ -316,6 +324,7 @@ impl Observed {
                 tree.change(id, |node| node.mtimes = vec![found.mtime]);
             }
         }
+        tree.set_quota(self.quota);
         for (owner, found) in &self.accounts {
             tree.set_account(*owner, found.account());
         }
@@ -397,7 +406,7 @@ fn compare_node(
     if found.gid != node.gid {
         differs("group", found.gid.to_string(), node.gid.to_string());
     }
-    if found.project != node.project {
+    if found.project != node.project && Some(found.project) != node.project_before {
         differs(
             "project",
             found.project.to_string(),

@@ -86,7 +86,7 @@ impl Model {
     /// Whether a limit may be the reason to refuse an operation, or to do a part of it only.
     #[must_use]
     pub fn may_exceed(&self, op: &Op, now: u64) -> bool {
-        let Some(demand) = self.demand(op) else {
+        let Some(demand) = self.demand(op).filter(|_| self.enforces_limits()) else {
             return false;
         };
         let mut owners = demand.owners.iter();
@@ -127,7 +127,7 @@ impl Model {
     /// Whether an operation, if it is possible at all, cannot be done as a whole because of a limit.
     #[must_use]
     pub fn must_exceed(&self, op: &Op, now: u64) -> bool {
-        let Some(demand) = self.demand(op) else {
+        let Some(demand) = self.demand(op).filter(|_| self.enforces_limits()) else {
             return false;
         };
         let mut owners = demand.owners.iter();
@@ -371,7 +371,7 @@ mod tests {
     use persimmon_format::quota::OwnerKind;
 
     use super::*;
-    use crate::model::Limits;
+    use crate::model::{Counting, GRACES, Limits, Quota};
     use crate::workload::{Durability, bytes_of};
 
     /// Bytes of this fill do not compress, those of a multiple of four do.
@@ -415,8 +415,19 @@ mod tests {
         }
     }
 
+    /// An empty tree of a volume with quota.
+    fn counted() -> Tree {
+        let mut tree = Tree::new(0o755, 0);
+        tree.set_quota(Quota {
+            has_projects: true,
+            counting: Counting::All,
+            graces: GRACES,
+        });
+        tree
+    }
+
     fn model(ops: &[Op]) -> Model {
-        let mut model = Model::new(Tree::new(0o755, 0)).of_whole_blocks(true);
+        let mut model = Model::new(counted()).of_whole_blocks(true);
         for op in ops {
             model.apply(op, 0).unwrap();
         }

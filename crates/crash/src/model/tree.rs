@@ -8,6 +8,7 @@ use persimmon_format::quota::{Owner, OwnerKind};
 
 use super::Errno;
 use super::content::FileContent;
+use super::counting::{Counting, Quota};
 use super::grace::Account;
 
 /// A file, directory or other node of the model. Above its low 48 bits stands the subvolume that it is in.
@@ -74,6 +75,8 @@ pub struct Node {
     pub gid: u32,
     /// Project; 0 is none.
     pub project: u32,
+    /// The project that it may have yet: of a tree that is given another one some have it first.
+    pub(super) project_before: Option<u32>,
     /// Modification times it may have after a crash, in nanoseconds; the last is what programs
     /// see now.
     pub mtimes: Vec<u64>,
@@ -94,6 +97,7 @@ impl Node {
             uid: 0,
             gid: 0,
             project: 0,
+            project_before: None,
             mtimes: vec![now],
             xattrs: BTreeMap::new(),
         }
@@ -146,6 +150,7 @@ pub struct Tree {
     snapshots: BTreeMap<String, Snapshot>,
     /// Those who are limited.
     accounts: BTreeMap<Owner, Account>,
+    quota: Quota,
 }
 
 impl Tree {
@@ -162,7 +167,18 @@ impl Tree {
             next_subvolume: 1,
             snapshots: BTreeMap::new(),
             accounts: BTreeMap::new(),
+            quota: Quota::default(),
         }
+    }
+
+    /// What is counted, and for how long soft limits may be exceeded.
+    #[must_use]
+    pub fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    pub(crate) fn set_quota(&mut self, quota: Quota) {
+        self.quota = quota;
     }
 
     /// Those who are limited.
@@ -251,6 +267,7 @@ impl Tree {
             next_subvolume: 1,
             snapshots: BTreeMap::new(),
             accounts: BTreeMap::new(),
+            quota: Quota::default(),
         }
     }
 
@@ -286,6 +303,9 @@ impl Tree {
     pub(crate) fn roll_back(&mut self, to: &str, keep: Option<&str>) {
         let target = self.snapshot(to).map(|(tree, root)| tree.alone(root));
         let Some(target) = target else { return };
+        if self.quota.counting != Counting::Off {
+            self.quota.counting = Counting::Begun;
+        }
         if let Some(name) = keep {
             self.take_snapshot(name, None, false);
         }

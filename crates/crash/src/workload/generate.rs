@@ -1,14 +1,14 @@
 //! Random operations that fit what is there.
 
 mod owners;
+mod quotas;
 
-use persimmon_format::quota::{Limit, Owner, OwnerKind};
 use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::op::{Allocate, Durability, Op, Rename, Step};
-use crate::model::{Body, Limits, Model, ROOT, Snapshot, Tree};
+use crate::model::{Body, Model, ROOT, Snapshot, Tree};
 
 /// Slots for files kept open.
 const SLOTS: u8 = 3;
@@ -88,6 +88,8 @@ const FROM_OTHER_PERCENT: u32 = 40;
 const LIMIT_OPS_PERCENT: u32 = 6;
 /// And of the others those on groups, projects, soft limits and what is open in snapshots.
 const OWNER_OPS_PERCENT: u32 = 30;
+/// And of the others those on quota itself, and on whole trees of a project.
+const QUOTA_OPS_PERCENT: u32 = 16;
 /// Users that are limited: those that files are given to.
 const LIMITED_USERS: u32 = 3;
 /// Blocks that one may take more when a limit is set.
@@ -129,6 +131,8 @@ pub struct Generator {
     edits: bool,
     /// Groups and projects are limited too, and files in snapshots stay open.
     owners: bool,
+    /// Quota is turned off and on, grace times change, and whole trees get a project.
+    quotas: bool,
     fill: u64,
 }
 
@@ -152,6 +156,7 @@ impl Generator {
             repeats: false,
             edits: false,
             owners: false,
+            quotas: false,
             fill: seed << 20,
         }
     }
@@ -226,6 +231,13 @@ impl Generator {
         self
     }
 
+    /// Quota is turned off and on, grace times change, and whole trees get a project.
+    #[must_use]
+    pub fn quotas(mut self, quotas: bool) -> Generator {
+        self.quotas = quotas;
+        self
+    }
+
     /// First makes so many files that have all the extended attributes there are, each so large
     /// that a page of the tree holds four.
     #[must_use]
@@ -272,6 +284,9 @@ impl Generator {
             self.go_within(tree);
             if self.owners && self.chance(OWNER_OPS_PERCENT) {
                 return self.owner_op(model);
+            }
+            if self.quotas && self.chance(QUOTA_OPS_PERCENT) {
+                return self.quota_op(tree);
             }
         } else if self.snapshots && self.chance(8) {
             return self.snapshot_op(tree);
@@ -341,28 +356,6 @@ impl Generator {
             },
             _ => Op::Step(Step::Settle),
         }
-    }
-
-    /// Limits a user, mostly to little more than what they have.
-    fn limit_op(&mut self, tree: &Tree) -> Op {
-        let owner = Owner {
-            kind: OwnerKind::User,
-            id: self.rng.random_range(0..LIMITED_USERS),
-        };
-        let hard = |hard| Limit { soft: 0, hard };
-        let more = self.rng.random_range(0..MORE_BLOCKS_MAX) * BLOCK;
-        let limits = Limits {
-            bytes: hard(match self.rng.random_range(0..5) {
-                0..2 => 0,
-                2 => more + self.rng.random_range(1..BLOCK),
-                _ => tree.blocks_of(owner) * BLOCK + more,
-            }),
-            inodes: hard(match self.rng.random_range(0..3) {
-                0 => 0,
-                _ => tree.inodes_of(owner) + self.rng.random_range(0..6),
-            }),
-        };
-        Op::Limit { owner, limits }
     }
 
     /// Chooses where the next operation is: in the main subvolume, or in a writable snapshot.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use persimmon_format::quota::Owner;
+use persimmon_format::quota::{Grace, Owner, OwnerKind};
 
 use crate::model::Limits;
 
@@ -60,6 +60,8 @@ pub enum Step {
     Settle,
     /// One of the zones with file data, by this number, is emptied.
     Empty(u32),
+    /// Some of what was there when quota was turned on is counted.
+    Count,
 }
 
 /// An operation on the filesystem. Paths start with `/`, or with the name of a writable snapshot and `:/`; what is copied from may be in
@@ -139,6 +141,8 @@ pub enum Op {
     Chgrp { path: String, gid: u32 },
     /// Sets the project.
     SetProject { path: String, project: u32 },
+    /// Sets the project, of all below a directory too.
+    SetProjectBelow { path: String, project: u32 },
     /// Sets the modification time, in nanoseconds.
     SetMtime { path: String, mtime: u64 },
     /// Sets an extended attribute.
@@ -170,6 +174,12 @@ pub enum Op {
     RollBack { to: String, keep: Option<String> },
     /// Limits what a user, a group or a project may take.
     Limit { owner: Owner, limits: Limits },
+    /// Sets for how long users, groups or projects may exceed soft limits.
+    SetGrace { kind: OwnerKind, grace: Grace },
+    /// Turns quota on, or has all be counted anew.
+    QuotaOn { anew: bool },
+    /// Turns quota off.
+    QuotaOff,
     /// Time passes.
     Wait { seconds: u32 },
     /// Background work.
@@ -221,6 +231,7 @@ impl Op {
             Op::Chown { .. } => "chown",
             Op::Chgrp { .. } => "chgrp",
             Op::SetProject { .. } => "set project",
+            Op::SetProjectBelow { .. } => "set project of a tree",
             Op::SetMtime { .. } => "utimens",
             Op::SetXattr { .. } => "setxattr",
             Op::RemoveXattr { .. } => "removexattr",
@@ -237,12 +248,16 @@ impl Op {
                 Step::Clean => "clean",
                 Step::Settle => "settle",
                 Step::Empty(_) => "empty a zone",
+                Step::Count => "count",
             },
             Op::Snapshot { .. } => "snapshot",
             Op::DeleteSnapshot { .. } => "delete snapshot",
             Op::RenameSnapshot { .. } => "rename snapshot",
             Op::RollBack { .. } => "roll back",
             Op::Limit { .. } => "limit",
+            Op::SetGrace { .. } => "set grace",
+            Op::QuotaOn { .. } => "quota on",
+            Op::QuotaOff => "quota off",
             Op::Wait { .. } => "wait",
             Op::Remount => "remount",
             Op::Read { .. } => "read",
@@ -264,7 +279,10 @@ impl Op {
                 | Op::DeleteSnapshot { .. }
                 | Op::RenameSnapshot { .. }
                 | Op::Limit { .. }
+                | Op::SetGrace { .. }
+                | Op::QuotaOff
                 | Op::SetProject { .. }
+                | Op::SetProjectBelow { .. }
                 | Op::Sync
         )
     }

@@ -103,7 +103,7 @@ impl Charges {
 }
 
 pub(crate) fn counts(state: &QuotaState, ino: Ino) -> bool {
-    ino.subvolume() == SubvolumeId::MAIN && state.counts(ino)
+    ino.subvolume() == SubvolumeId::MAIN && (state.counts(ino) || fault(Fault::CountedAhead))
 }
 
 /// Makes sure that what owners take can be counted after these operations.

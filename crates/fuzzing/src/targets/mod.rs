@@ -4,6 +4,7 @@ mod container;
 mod journal;
 mod pages;
 mod stream;
+mod striped;
 mod structures;
 mod tree;
 mod volume;
@@ -100,6 +101,18 @@ pub const TARGETS: &[Target] = &[
         run: stream::stream,
         seeds: stream::seeds,
         runs: 600,
+    },
+    Target {
+        name: "mirrored",
+        run: striped::mirrored,
+        seeds: striped::seeds,
+        runs: 300,
+    },
+    Target {
+        name: "with_parity",
+        run: striped::with_parity,
+        seeds: striped::seeds,
+        runs: 300,
     },
 ];
 

@@ -9,7 +9,7 @@ use crate::model::{Body, Limits, Model, Slot, Snapshot, Tree};
 use crate::workload::Op;
 
 /// Projects that there are: 0 is none.
-const PROJECTS: u32 = 3;
+pub(super) const PROJECTS: u32 = 3;
 /// Seconds that pass: within the tolerance of some grace times, within others, past all of one kind, and past all.
 const WAITS: [u32; 5] = [1, 3, 35, 70, 250];
 
@@ -39,7 +39,7 @@ impl Generator {
     }
 
     /// A file or a directory, where the next operation is.
-    fn file_or_directory(&mut self, tree: &Tree) -> String {
+    pub(super) fn file_or_directory(&mut self, tree: &Tree) -> String {
         let plain = |body: &Body| matches!(body, Body::File(_) | Body::Directory { .. });
         let path = self.existing(tree, plain);
         let found = tree.lookup(&path).ok().and_then(|id| tree.node(id));
@@ -50,10 +50,32 @@ impl Generator {
     }
 
     /// A directory there: of a file it would be another bit, which giving that away takes.
-    fn directory(&mut self, tree: &Tree) -> String {
+    pub(super) fn directory(&mut self, tree: &Tree) -> String {
         let paths = self.paths_of(tree, |body| matches!(body, Body::Directory { .. }));
         let path = paths.choose(&mut self.rng).cloned();
         path.unwrap_or_else(|| "/".to_owned())
+    }
+
+    /// Limits a user, mostly to little more than what they have.
+    pub(super) fn limit_op(&mut self, tree: &Tree) -> Op {
+        let owner = Owner {
+            kind: OwnerKind::User,
+            id: self.rng.random_range(0..LIMITED_USERS),
+        };
+        let hard = |hard| Limit { soft: 0, hard };
+        let more = self.rng.random_range(0..MORE_BLOCKS_MAX) * BLOCK;
+        let limits = Limits {
+            bytes: hard(match self.rng.random_range(0..5) {
+                0..2 => 0,
+                2 => more + self.rng.random_range(1..BLOCK),
+                _ => tree.blocks_of(owner) * BLOCK + more,
+            }),
+            inodes: hard(match self.rng.random_range(0..3) {
+                0 => 0,
+                _ => tree.inodes_of(owner) + self.rng.random_range(0..6),
+            }),
+        };
+        Op::Limit { owner, limits }
     }
 
     /// Limits somebody, mostly to little more than what they have, or to a little less.
