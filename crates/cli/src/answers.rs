@@ -70,7 +70,7 @@ impl Live for Answers {
     }
 
     fn sync(&self) -> Vec<u8> {
-        let synced = self.vfs.volume().sync();
+        let synced = self.vfs.keeping(|| self.vfs.volume().sync());
         let failed = synced.inspect_err(|error| error!("sync: {error}")).err();
         let told = Synced {
             durable: failed.is_none(),

@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use persimmon_vfs::Keeper;
 use rustix::fs::MemfdFlags;
 
 pub use files::OpenFile;
@@ -68,6 +69,17 @@ pub struct Ledger {
     region: Region,
     writes: Writes,
     exchanges: Exchanges,
+}
+
+impl Keeper for Ledger {
+    fn position(&self) -> u64 {
+        Ledger::position(self).0
+    }
+
+    fn kept(&self, position: u64) {
+        // Where there is no room for that, it is compared with what the device has.
+        let _ = self.recorded_all(Position(position));
+    }
 }
 
 /// Why something was not noted.

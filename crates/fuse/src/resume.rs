@@ -100,11 +100,12 @@ impl Handover {
     }
 }
 
-/// Has a thread make room in the ledger, if there is one.
+/// Has the ledger told of all that it need not keep any more, and a thread make room in it, if there is one.
 pub(crate) fn keep_room(door: &Door) -> io::Result<()> {
     let Some(ledger) = door.ledger.clone() else {
         return Ok(());
     };
+    door.vfs.keep_by(Arc::clone(&ledger) as _);
     let door = door.clone();
     // No flush: it is for who comes after this process, not after the power.
     let sync = move || door.run("record", Vfs::record_all).is_ok();

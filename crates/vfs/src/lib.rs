@@ -49,6 +49,7 @@ pub use persimmon_format::name::NAME_MAX;
 pub use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind, QuotaState};
 pub use persimmon_format::{Compression, Ino, Lifetime};
 pub use privileges::{Author, Processes, UnknownProcesses};
+pub use resumed::Keeper;
 pub use snapshots::{SNAPSHOTS, SNAPSHOTS_NAME, is_snapshots, snapshots_of};
 pub use storage::StorageLook;
 pub use trim::TrimRange;

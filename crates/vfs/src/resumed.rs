@@ -1,9 +1,49 @@
 //! Going on where a process ended: its door, a kernel, lives on with numbers of open files and of inodes that this one has to know.
 
+use std::sync::Arc;
+
 use crate::{Handle, Ino, OpenFlags, Result, Vfs};
 use persimmon_engine::Syncs;
 
+/// Keeps what was written to files until it is on the device, for the process that comes after this one.
+pub trait Keeper: Send + Sync {
+    /// How far it has come: it is asked before everything that was written is given to the device.
+    fn position(&self) -> u64;
+
+    /// Everything is that was written before it had come there.
+    fn kept(&self, position: u64);
+}
+
 impl Vfs {
+    /// Has `keeper` told of each sync of everything, whoever asks for it, and of what a snapshot has. To be called once, before anybody writes.
+    pub fn keep_by(&self, keeper: Arc<dyn Keeper>) {
+        let again = self.keeper.set(keeper);
+        assert!(again.is_ok(), "what is written is kept twice");
+    }
+
+    /// Has `sync` give everything to the device that was written before this call. Whoever keeps it need not from then on.
+    pub fn keeping<E>(
+        &self,
+        sync: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let keeper = self.keeper.get();
+        let position = keeper.map(|keeper| keeper.position());
+        sync()?;
+        if let (Some(keeper), Some(position)) = (keeper, position) {
+            keeper.kept(position);
+        }
+        Ok(())
+    }
+
+    /// Before a snapshot is taken: what the next process wrote again of what is in it, it would write to another place. What cannot be given to
+    /// the device here keeps nobody from taking it.
+    pub(crate) fn keep_for_snapshot(&self) {
+        if self.keeper.get().is_some() {
+            let recorded = self.keeping(|| Syncs::of(&self.volume).record_all());
+            let _ = recorded.inspect_err(|error| tracing::debug!(%error, "before a snapshot"));
+        }
+    }
+
     /// These inodes have no name, and the kernel may still refer to them: each stays until [`Vfs::forget_all`] is told of it. Those
     /// made without a name may get one, which the kernel decides.
     pub fn adopt(&self, orphans: &[Ino]) {

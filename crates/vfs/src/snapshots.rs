@@ -124,6 +124,7 @@ impl Vfs {
         }
         self.writable()?;
         self.flush_access_times()?;
+        self.keep_for_snapshot();
         let now = self.now();
         let taken = self.volume.snapshots().take(of, name, is_read_only, now);
         let id = self.watch(taken)?;

@@ -12,7 +12,9 @@ use crate::locks::LockTable;
 use crate::named::Skipped;
 use crate::nodes::Nodes;
 use crate::snapshots::SnapshotChanges;
-use crate::{Clock, Error, Processes, Result, StatFs, Timestamp, UnknownProcesses, is_snapshots};
+use crate::{
+    Clock, Error, Keeper, Processes, Result, StatFs, Timestamp, UnknownProcesses, is_snapshots,
+};
 
 /// When reads update the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +103,7 @@ pub struct Vfs {
     pub(crate) directory_moves: FairLock,
     held_back: OnceLock<Vec<Ino>>,
     pub(crate) snapshots: SnapshotChanges,
+    pub(crate) keeper: OnceLock<Arc<dyn Keeper>>,
 }
 
 impl std::fmt::Debug for Vfs {
@@ -128,6 +131,7 @@ impl Vfs {
             directory_moves: FairLock::default(),
             held_back: OnceLock::new(),
             snapshots: SnapshotChanges::default(),
+            keeper: OnceLock::new(),
             options,
         }
     }
@@ -203,7 +207,8 @@ impl Vfs {
         }
         // Everything else is written all the same.
         let times = self.flush_access_times();
-        self.watch(self.volume.sync()).and(times)
+        let synced = self.keeping(|| self.volume.sync());
+        self.watch(synced).and(times)
     }
 
     /// Reclaims what was unlinked but still open when the volume was last used. To be called once

@@ -87,6 +87,7 @@ pub fn all() -> Vec<Scenario> {
         streams::SCENARIOS,
         supervised::SCENARIOS,
         supervised::failing::SCENARIOS,
+        supervised::sharing::SCENARIOS,
         quota::SCENARIOS,
         freezing::SCENARIOS,
         live_tools::SCENARIOS,

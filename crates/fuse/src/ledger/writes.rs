@@ -29,6 +29,8 @@ pub const KIND_WRITE_KILLS: u64 = 2;
 pub const KIND_CONTENT: u64 = 3;
 pub const KIND_TIMES: u64 = 4;
 pub const KIND_MODE: u64 = 5;
+/// Of every file what [`KIND_CONTENT`] is of one. A program that does not know it writes more again than it has to.
+pub const KIND_EVERYTHING: u64 = 6;
 
 /// Bits of a position below the number of its half.
 const OFFSET_BITS: u32 = 32;
@@ -359,6 +361,17 @@ impl Ledger {
         let time = Timestamp::default();
         self.writes
             .note(&self.region, (kind, ino, before.0), time, (0, &[]))
+    }
+
+    /// All that was written before `before`, to whatever file, is on the device. Waits where there is no more room, so not for who
+    /// empties halves.
+    ///
+    /// # Errors
+    /// As of [`Ledger::written`].
+    pub fn recorded_all(&self, before: Position) -> std::result::Result<(), NotNoted> {
+        let what = (KIND_EVERYTHING, Ino(0), before.0);
+        let time = Timestamp::default();
+        self.writes.note(&self.region, what, time, (0, &[]))
     }
 
     /// Empties halves that are full, by `sync`, which says whether all that was written before it began is durable. Ends after

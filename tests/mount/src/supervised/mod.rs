@@ -2,6 +2,7 @@
 //! were answered is there.
 
 pub mod failing;
+pub mod sharing;
 mod workers;
 
 use std::os::unix::fs::PermissionsExt;

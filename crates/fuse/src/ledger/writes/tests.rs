@@ -107,6 +107,59 @@ fn times_that_were_set_stay() {
     assert_eq!(vfs.getattr(written).unwrap().mtime, at(2));
 }
 
+/// A sync of everything told nobody: after it all was written again that had been written since a half was last emptied.
+#[test]
+fn what_a_sync_of_everything_has_taken_is_not_done_again() {
+    let (vfs, ledger) = (vfs(), Ledger::new([7; 16]).unwrap());
+    let (one, two) = (file(&vfs, b"one"), file(&vfs, b"two"));
+    vfs.keep_by(Arc::clone(&ledger) as _);
+    for (offset, ino) in [(0, one), (100, two)] {
+        write(&ledger, ino, offset, b"not any more");
+    }
+    vfs.sync().unwrap();
+    write(&ledger, two, 0, b"later");
+    let replayed = ledger.replay(&vfs).unwrap();
+    assert_eq!((replayed.writes, replayed.bytes), (1, 5));
+    assert_eq!(content(&vfs, one), b"");
+    assert_eq!(content(&vfs, two), b"later");
+    write(&ledger, one, 0, b"again");
+    vfs.take_snapshot(b"snapshot", true).unwrap();
+    assert_eq!(ledger.replay(&vfs).unwrap().writes, 0);
+    assert_eq!(content(&vfs, one), b"");
+}
+
+/// What the device has was written to another place, which took room where a snapshot shared it.
+#[test]
+fn what_is_there_is_not_written_again_and_gets_its_time() {
+    let (vfs, ledger) = (vfs(), Ledger::new([7; 16]).unwrap());
+    let one = file(&vfs, b"one");
+    let block = |byte: u8| [byte; 4096];
+    let there = [block(1), block(2), block(3), block(0)].concat();
+    vfs.write_again(one, 0, &there, (at(1), None)).unwrap();
+    write(&ledger, one, 0, &there);
+    let replayed = ledger.replay(&vfs).unwrap();
+    assert_eq!((replayed.writes, replayed.bytes), (0, 0));
+    assert_eq!(vfs.getattr(one).unwrap().mtime, at(2));
+    // One block of it is another, and the end is new.
+    let due = [block(1), block(9), block(3), block(0), block(4)].concat();
+    write(&ledger, one, 0, &due);
+    let replayed = ledger.replay(&vfs).unwrap();
+    assert_eq!((replayed.writes, replayed.bytes), (1, 2 * 4096));
+    let mut found = vec![0; due.len() + 1];
+    let len = vfs.read(one, Handle::NONE, 0, &mut found).unwrap();
+    assert!(found[..len] == due);
+}
+
+/// A hole reads as zeros, and is none of those that were written.
+#[test]
+fn zeros_are_written_into_a_hole_again() {
+    let (vfs, ledger) = (vfs(), Ledger::new([7; 16]).unwrap());
+    let one = file(&vfs, b"one");
+    vfs.write_again(one, 8192, b"end", (at(1), None)).unwrap();
+    write(&ledger, one, 0, &[0; 4096]);
+    assert_eq!(ledger.replay(&vfs).unwrap().bytes, 4096);
+}
+
 /// A daemon that dies while it notes something has not answered: that is sent again.
 #[test]
 fn what_was_noted_in_part_is_left_out() {
