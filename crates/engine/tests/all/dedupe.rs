@@ -100,6 +100,47 @@ fn equal_files_become_one_and_no_reader_sees_it() {
     }
 }
 
+/// Blocks that were compressed gave way to those of a file that is stored as it is: less was freed, and the owner of the other was charged more.
+#[test]
+fn what_takes_less_is_kept() {
+    for is_first in [true, false] {
+        let device = fresh(large_zones());
+        let content = text(5, 200 * BLOCK);
+        let volume = open(&device, Compression::None);
+        let whole = create(&volume).unwrap();
+        write(&volume, whole, 0, &content);
+        volume.sync().unwrap();
+        drop(volume);
+        let volume = open(&device, Compression::Lz4);
+        let compressed = create(&volume).unwrap();
+        write(&volume, compressed, 0, &content);
+        volume.sync().unwrap();
+        let sectors = |ino| volume.attr(ino).unwrap().unwrap().sectors;
+        let (before, blocks) = (sectors(compressed), valid_blocks(&volume));
+        assert!(
+            before * 4 < sectors(whole) * 3,
+            "{before} {}",
+            sectors(whole)
+        );
+        let (from, to) = match is_first {
+            true => (whole, compressed),
+            false => (compressed, whole),
+        };
+        let (_, shared) = dedupe(&volume, (from, 0), (to, 0), content.len(), 0);
+        assert!(shared >= 150 * BLOCK, "{shared}");
+        let now = (sectors(compressed), sectors(whole), valid_blocks(&volume));
+        assert!(
+            now.0 <= before && now.1 <= before + before / 4,
+            "{now:?} of {before}"
+        );
+        assert!(now.2 <= blocks - 150, "{now:?} of {blocks}");
+        check_counts(&volume);
+        for ino in [whole, compressed] {
+            assert!(read(&volume, ino, 0, content.len()) == content);
+        }
+    }
+}
+
 /// A third copy of what two files share already leaves those two alone, in whichever order it is asked.
 #[test]
 fn what_is_shared_already_is_where_others_go() {
