@@ -47,6 +47,8 @@ const NOT_MEASURED: &[(&str, &str)] = &[
     ),
     ("record", "writes what waits in the log, as any sync does"),
     ("record_all", "is `sync` without a flush of the device"),
+    ("keep_by", "a reference, once in an opening"),
+    ("keeping", "asks for two numbers, and does what it is given"),
     (
         "adopt",
         "keeps the inodes that it is given, once in an opening",
