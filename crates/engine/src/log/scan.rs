@@ -30,6 +30,9 @@ pub(crate) struct FoundLog {
 /// Zones besides the candidates whose headers are asked where those of the candidates name several volumes alike.
 const ZONES_ASKED_MAX: usize = 64;
 
+/// So many candidates that name one volume are not mistaken: one alone may hold a zone of another volume.
+const CANDIDATES_SURE: usize = 2;
+
 /// What the headers of the log candidates are like.
 #[derive(Default)]
 struct Headers {
@@ -108,7 +111,7 @@ fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
         .map(|(zone, info)| Candidate::read(media, zone, info))
         .collect();
     let mut votes = votes(&candidates);
-    if votes.are_of_several() {
+    if votes.are_of_several() || candidates.len() < CANDIDATES_SURE {
         // One zone may hold anything: what stands for it elsewhere is asked as well.
         for candidate in candidates.iter_mut().filter(|one| one.blocks.len() == 1) {
             candidate.read_others(media);

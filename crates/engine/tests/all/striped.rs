@@ -173,6 +173,36 @@ fn any_zone_may_hold_what_belongs_elsewhere() {
     }
 }
 
+/// The same where the log is in one zone, which alone names the volume: the other volume was taken for the one that is there.
+#[test]
+fn so_may_the_only_zone_of_the_log() {
+    for stripes in KINDS {
+        let made = |uuid| {
+            let below = fresh();
+            let device = Striped::new(below.clone(), stripes, true).unwrap();
+            let options = FormatOptions {
+                now: NOW,
+                uuid,
+                ..FormatOptions::default()
+            };
+            Volume::format(Arc::new(device), &options).unwrap();
+            below
+        };
+        let (below, foreign) = (made([0; 16]), made([9; 16]));
+        drop(open(&foreign, stripes));
+        let volume = open(&below, stripes);
+        let ino = create(&volume).unwrap();
+        volume.write(ino, 0, &content(ino, 50_000), NOW).unwrap();
+        volume.sync_file(ino).unwrap();
+        drop(volume);
+        for zone in 0..below.geometry().zone_count {
+            let damaged = Arc::new(below.snapshot().intact());
+            put_over(&damaged, zone, &foreign, zone);
+            compare(&open(&damaged, stripes), &[(ino, 50_000)]);
+        }
+    }
+}
+
 #[test]
 fn a_zone_may_be_lost_while_it_is_written_to() {
     for stripes in KINDS {
