@@ -170,8 +170,8 @@ impl Settler {
                 })
             })
         })?;
-        for (from, to) in parts {
-            match self.settle_inode(settling, ino, from, to)? {
+        for items in parts {
+            match self.settle_inode(settling, ino, items)? {
                 Settled::All => {}
                 Settled::Damaged => return Ok(Stage::Changed(Bound::Excluded(entry))),
                 Settled::Stale => return Ok(Stage::Changed(from_entry)),
@@ -205,7 +205,7 @@ impl Settler {
         let Some(ino) = next.filter(|_| !fault(Fault::MadeNotSettled)) else {
             return Ok(Stage::Over);
         };
-        let settled = self.settle_inode(settling, ino, ALL_ITEMS.0, ALL_ITEMS.1)?;
+        let settled = self.settle_inode(settling, ino, ALL_ITEMS)?;
         Ok(Stage::Made(match settled {
             Settled::All | Settled::Damaged => Ino(ino.0 + 1),
             Settled::Stale => ino,
@@ -238,10 +238,9 @@ impl Settler {
         &self,
         settling: &Settling,
         ino: Ino,
-        from: Place,
-        to: Place,
+        items: (Place, Place),
     ) -> Result<Settled> {
-        match self.settle_items(settling, ino, from, to) {
+        match self.settle_items(settling, ino, items) {
             Err(error) if matches!(error, Error::ItemDamaged { ino: of, .. } if of == ino) => {
                 tracing::error!(%ino, version = settling.number.0, %error, "what a deleted snapshot had of a damaged file stays");
                 let mut damaged = self.damaged.lock();
@@ -256,10 +255,8 @@ impl Settler {
         &self,
         settling: &Settling,
         ino: Ino,
-        from: Place,
-        to: Place,
+        (mut from, to): (Place, Place),
     ) -> Result<Settled> {
-        let mut from = from;
         loop {
             let next = self.history.update::<_, Error>(Intent::Shrink, |tx| {
                 if !tx.find(|meta| Ok(settling.is_current(meta)))? {

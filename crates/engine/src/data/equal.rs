@@ -33,6 +33,16 @@ enum Step {
     Leave,
 }
 
+impl Step {
+    fn share_if(may_give: bool, is_swapped: bool) -> Step {
+        if may_give {
+            Step::Share { is_swapped }
+        } else {
+            Step::Leave
+        }
+    }
+}
+
 /// Blocks of two files, side by side.
 struct Pair {
     from: (Ino, u64),
@@ -276,20 +286,11 @@ fn next_step(view: &View<'_>, pair: &Pair, (done, blocks): (u64, u64)) -> Result
                     _ if is_in_tree(ours) || is_in_tree(theirs) => Step::Leave,
                     // What takes less stays, and nobody is charged more.
                     _ if takes_less(theirs, ours) => {
-                        let swaps = pair.may_swap && may_move(pair.to.0, theirs, pair.from.1)?;
-                        if swaps {
-                            Step::Share { is_swapped: true }
-                        } else {
-                            Step::Leave
-                        }
+                        let may_give = pair.may_swap && may_move(pair.to.0, theirs, pair.from.1)?;
+                        Step::share_if(may_give, true)
                     }
                     _ if takes_less(ours, theirs) => {
-                        let gives = may_move(pair.from.0, ours, pair.to.1)?;
-                        if gives {
-                            Step::Share { is_swapped: false }
-                        } else {
-                            Step::Leave
-                        }
+                        Step::share_if(may_move(pair.from.0, ours, pair.to.1)?, false)
                     }
                     _ if swaps_first && may_move(pair.to.0, theirs, pair.from.1)? => {
                         Step::Share { is_swapped: true }

@@ -49,12 +49,7 @@ fn content(ino: Ino, len: usize) -> Vec<u8> {
     }
 }
 
-/// A volume with files of many sizes, some overwritten, synced one by one and together.
-fn written(below: &Arc<SimDevice>, stripes: Stripes) -> Vec<(Ino, usize)> {
-    written_as(below, stripes, FormatOptions::default().uuid)
-}
-
-fn written_as(below: &Arc<SimDevice>, stripes: Stripes, uuid: [u8; 16]) -> Vec<(Ino, usize)> {
+fn format(below: &Arc<SimDevice>, stripes: Stripes, uuid: [u8; 16]) {
     let device = Striped::new(below.clone(), stripes, true).unwrap();
     let options = FormatOptions {
         now: NOW,
@@ -62,6 +57,15 @@ fn written_as(below: &Arc<SimDevice>, stripes: Stripes, uuid: [u8; 16]) -> Vec<(
         ..FormatOptions::default()
     };
     Volume::format(Arc::new(device), &options).unwrap();
+}
+
+/// A volume with files of many sizes, some overwritten, synced one by one and together.
+fn written(below: &Arc<SimDevice>, stripes: Stripes) -> Vec<(Ino, usize)> {
+    written_as(below, stripes, FormatOptions::default().uuid)
+}
+
+fn written_as(below: &Arc<SimDevice>, stripes: Stripes, uuid: [u8; 16]) -> Vec<(Ino, usize)> {
+    format(below, stripes, uuid);
     let volume = open(below, stripes);
     let mut files = Vec::new();
     for len in [100, 3000, 5000, 40_000, 300_000, 1_000_000] {
@@ -179,13 +183,7 @@ fn so_may_the_only_zone_of_the_log() {
     for stripes in KINDS {
         let made = |uuid| {
             let below = fresh();
-            let device = Striped::new(below.clone(), stripes, true).unwrap();
-            let options = FormatOptions {
-                now: NOW,
-                uuid,
-                ..FormatOptions::default()
-            };
-            Volume::format(Arc::new(device), &options).unwrap();
+            format(&below, stripes, uuid);
             below
         };
         let (below, foreign) = (made([0; 16]), made([9; 16]));
