@@ -7,21 +7,22 @@ use persimmon_engine::Syncs;
 
 /// Keeps what was written to files until it is on the device, for the process that comes after this one.
 pub trait Keeper: Send + Sync {
-    /// How far it has come: it is asked before everything that was written is given to the device.
+    /// The position behind the last write that is kept. Asked for before a sync of the whole volume.
     fn position(&self) -> u64;
 
-    /// Everything is that was written before it had come there.
+    /// The device has all writes before this position.
     fn kept(&self, position: u64);
 }
 
 impl Vfs {
-    /// Has `keeper` told of each sync of everything, whoever asks for it, and of what a snapshot has. To be called once, before anybody writes.
+    /// Sets the keeper, which is told of each sync of the whole volume and of each snapshot. To be called once, before the first write.
     pub fn keep_by(&self, keeper: Arc<dyn Keeper>) {
         let again = self.keeper.set(keeper);
         assert!(again.is_ok(), "what is written is kept twice");
     }
 
-    /// Has `sync` give everything to the device that was written before this call. Whoever keeps it need not from then on.
+    /// Runs `sync`, which writes to the device everything that was written to files before this call. Then the keeper is told that it need not
+    /// keep that any more.
     pub fn keeping<E>(
         &self,
         sync: impl FnOnce() -> std::result::Result<(), E>,

@@ -342,8 +342,8 @@ impl FileData {
     }
 }
 
-/// Up to which of these blocks of the target one record may replace what is there: so many extents, and as many deltas. What the source has
-/// may be a hole, and what the target has very many extents.
+/// The end of the blocks of the target that one record may replace: it replaces `extents_max` extents and as many deltas at most. One hole
+/// of the source may lie over very many extents of the target.
 fn replaced_at_once(
     meta: &Meta,
     ino: Ino,

@@ -30,7 +30,7 @@ pub(crate) struct FoundLog {
 /// Zones besides the candidates whose headers are asked where those of the candidates name several volumes alike.
 const ZONES_ASKED_MAX: usize = 64;
 
-/// So many candidates that name one volume are not mistaken: one alone may hold a zone of another volume.
+/// With fewer candidates than this, their copies are read too: the only candidate may hold the header of another volume.
 const CANDIDATES_SURE: usize = 2;
 
 /// What the headers of the log candidates are like.
