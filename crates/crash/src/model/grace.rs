@@ -324,7 +324,7 @@ impl Model {
 
     /// Whether a demand may exceed the soft limit of bytes by what is asked for before anything is looked up: what is overwritten counts
     /// twice while it is staged.
-    fn may_begin(&self, owner: Owner, demand: &Demand) -> bool {
+    pub(super) fn may_begin(&self, owner: Owner, demand: &Demand) -> bool {
         let soft = self.now().account(owner).limits.bytes.soft;
         if soft == 0 || demand.blocks.1 == 0 && !demand.is_unknown {
             return false;

@@ -108,8 +108,11 @@ impl Model {
         if limits.bytes.is_none() || demand.blocks.1 == 0 && !demand.is_unknown {
             return false;
         }
+        // A grace time of no seconds ends as it begins: what is done in several steps may be refused in its midst.
+        let grace = tree.quota().grace(owner.kind);
+        let ends_at_once = grace.bytes == 0 && self.may_begin(owner, demand);
         let (Some(most), false) = (taken.most, demand.is_unknown) else {
-            return limits.bytes.hard > 0 || account.bytes_ends().may_be_over(now);
+            return limits.bytes.hard > 0 || account.bytes_ends().may_be_over(now) || ends_at_once;
         };
         let then = (most + demand.blocks.1) * blocks_max(self.is_whole) * BLOCK;
         if limits.bytes.hard > 0 && then > limits.bytes.hard {
@@ -121,7 +124,7 @@ impl Model {
             false => then,
         };
         let soft = limits.bytes.soft;
-        soft > 0 && used > soft && account.bytes_ends().may_be_over(now)
+        ends_at_once || soft > 0 && used > soft && account.bytes_ends().may_be_over(now)
     }
 
     /// Whether an operation, if it is possible at all, cannot be done as a whole because of a limit.
