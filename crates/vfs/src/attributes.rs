@@ -6,9 +6,10 @@ use persimmon_engine::{Intent, Quotas};
 use persimmon_format::inode::{Inode, TYPE_MASK};
 
 use crate::acl::{self, Acl};
+use crate::handles::check_has_content;
 use crate::protection::{check_attributes, check_gets};
 use crate::{
-    Attr, Author, Caller, Error, FileKind, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs,
+    Attr, Author, Caller, Error, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs,
     is_snapshots,
 };
 
@@ -108,11 +109,7 @@ impl Vfs {
             return Err(Error::BadHandle);
         }
         let _pin = self.pin_unopened(ino, open.as_ref())?;
-        match FileKind::from_mode(self.inode(ino)?.mode) {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::Invalid("size of a special file")),
-        }
+        check_has_content(&self.inode(ino)?, "size of a special file")?;
         let node = match &open {
             Some(open) => Some(persimmon_sync::Arc::clone(&open.node)),
             None => self.nodes.get(ino),

@@ -10,7 +10,7 @@ use persimmon_engine::{
 };
 use persimmon_format::BLOCK_SIZE;
 
-use crate::handles::Open;
+use crate::handles::{Open, check_has_content};
 use crate::nodes::Node;
 use crate::protection::{check_allocate, check_copied_into};
 use crate::{
@@ -345,6 +345,7 @@ impl Vfs {
         }
         end_of(offset, len)?;
         let inode = self.inode(ino)?;
+        check_has_content(&inode, "range of a special file")?;
         check_allocate(&inode, what)?;
         let _pin = self.pin_unopened(ino, open.as_ref())?;
         let node = open.as_ref().map(|o| &*o.node);

@@ -4,6 +4,7 @@ use persimmon_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use persimmon_sync::{Arc, CachePadded, RwLock};
 
 use persimmon_format::SubvolumeId;
+use persimmon_format::inode::Inode;
 
 use crate::lifetimes::LifetimeHint;
 use crate::nodes::Node;
@@ -202,6 +203,15 @@ impl Handles {
         shard.free.push(slot);
         self.count.fetch_sub(1, Ordering::Relaxed);
         open
+    }
+}
+
+/// Before the size of a file, or a range of it, is changed: only regular files have content.
+pub(crate) fn check_has_content(inode: &Inode, change: &'static str) -> Result<()> {
+    match FileKind::from_mode(inode.mode) {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid(change)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use persimmon_vfs::{Allocate, Handle, OpenFlags, Options, WriteFlags};
+use persimmon_vfs::{Allocate, Handle, OpenFlags, Options, ROOT, WriteFlags};
 
 use crate::fixture::{Fixture, READ_WRITE};
 
@@ -58,6 +58,30 @@ fn no_zeros_are_in_a_file_that_is_appended_to_and_emptied() {
         done.store(true, Ordering::Relaxed);
         appended.unwrap();
     });
+}
+
+/// Of a directory it was said that the range lies behind its end.
+#[test]
+fn what_has_no_content_has_no_ranges() {
+    let fs = Fixture::new(Options::default());
+    let dir = fs.mkdir("d");
+    let fifo = fs.vfs.mknod(&fs.root, ROOT, b"p", libc::S_IFIFO | 0o600, 0);
+    let fifo = fifo.unwrap().ino;
+    let keep_size = false;
+    for what in [
+        Allocate::Reserve { keep_size },
+        Allocate::Punch,
+        Allocate::Zero { keep_size },
+        Allocate::Collapse,
+        Allocate::Insert,
+    ] {
+        let errno = |ino| {
+            let done = fs.vfs.fallocate(ino, Handle::NONE, 0, 4096, what);
+            done.unwrap_err().errno()
+        };
+        assert_eq!(errno(dir), libc::EISDIR, "{what:?}");
+        assert_eq!(errno(fifo), libc::EINVAL, "{what:?}");
+    }
 }
 
 /// More extents than one record moves, some of them under a snapshot.
