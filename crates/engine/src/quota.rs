@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
 use persimmon_format::inode::Inode;
-use persimmon_format::quota::{Counting, Grace, Limit, Owner, OwnerKind, Quota, QuotaState, Usage};
+use persimmon_format::quota::{
+    Counting, Grace, Limit, Owner, OwnerKind, Quota, QuotaState, SECTOR, Usage,
+};
 use persimmon_format::{Ino, Key, KeyKind};
 use persimmon_sync::Arc;
 use persimmon_sync::atomic::Ordering;
@@ -13,7 +15,7 @@ use persimmon_sync::atomic::Ordering;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::history::History;
-use crate::meta::quota::{self, Account, Owners, SECTOR, Verdict};
+use crate::meta::quota::{self, Account, Owners, Verdict};
 use crate::meta::{Intent, Transaction};
 use crate::reclaim::{Demand, Reclaimer};
 use crate::space::Space;
@@ -63,12 +65,14 @@ impl OwnerQuota {
             inodes_grace_end: None,
         };
         let end = |is_over: bool, end: i64| Some(end).filter(|end| is_over && *end != 0);
-        let is_over = |limit: Limit, used| limit.soft != 0 && used > limit.soft;
         known.bytes_grace_end = end(
-            is_over(quota.bytes, known.bytes_used()),
+            quota.bytes.is_exceeded(known.bytes_used()),
             quota.bytes_grace_end,
         );
-        known.inodes_grace_end = end(is_over(quota.inodes, usage.inodes), quota.inodes_grace_end);
+        known.inodes_grace_end = end(
+            quota.inodes.is_exceeded(usage.inodes),
+            quota.inodes_grace_end,
+        );
         known
     }
 
@@ -308,7 +312,7 @@ impl Quotas {
             let account = tx.find(|meta| Account::of(meta, owner))?;
             let (mut quota, grace) = (account.quota, account.state.grace(owner.kind));
             let usage = quota.usage_in(account.state.round);
-            let before = (quota.bytes.soft, quota.inodes.soft);
+            let before = (quota.bytes, quota.inodes);
             let set = |known: &mut u64, new: Option<u64>| *known = new.unwrap_or(*known);
             set(&mut quota.bytes.soft, limits.bytes_soft);
             set(&mut quota.bytes.hard, limits.bytes_hard);
@@ -316,11 +320,10 @@ impl Quotas {
             set(&mut quota.inodes.hard, limits.inodes_hard);
             // What is exceeded by the limit that is set now, and was not by the one before, is exceeded from now on. An end from when
             // somebody took too much once says nothing then.
-            let begin = |limit: Limit, before: u64, used: u64, end: &mut i64, seconds: u32| {
-                let exceeds = |soft: u64| soft != 0 && used > soft;
-                if !exceeds(limit.soft) {
+            let begin = |limit: Limit, before: Limit, used: u64, end: &mut i64, seconds: u32| {
+                if !limit.is_exceeded(used) {
                     *end = 0;
-                } else if *end == 0 || !exceeds(before) {
+                } else if *end == 0 || !before.is_exceeded(used) {
                     *end = now.saturating_add(seconds.into());
                 }
             };

@@ -78,6 +78,9 @@ pub struct Usage {
     pub inodes: u64,
 }
 
+/// Bytes of a sector, in which inodes count their space.
+pub const SECTOR: u64 = 512;
+
 /// How much of one thing somebody may take; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
@@ -94,6 +97,12 @@ impl Limit {
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Limit::default()
+    }
+
+    /// Whether more than the soft limit is taken.
+    #[must_use]
+    pub fn is_exceeded(&self, used: u64) -> bool {
+        self.soft != 0 && used > self.soft
     }
 
     fn put(self, out: &mut Vec<u8>) {
@@ -121,7 +130,8 @@ pub struct Quota {
     pub bytes: Limit,
     /// Limit of inodes.
     pub inodes: Limit,
-    /// When the soft limit of bytes becomes a hard one, seconds since 1970; counts only while more than the soft limit is taken. 0: not begun.
+    /// When the soft limit of bytes becomes a hard one, seconds since 1970; counts only while more than the soft limit is taken. 0: not begun,
+    /// or [over](Quota::charge).
     pub bytes_grace_end: i64,
     /// The same of inodes.
     pub inodes_grace_end: i64,
@@ -182,6 +192,32 @@ impl Quota {
             self.usage
         } else {
             Usage::default()
+        }
+    }
+
+    /// A record changes what is taken by these sectors and inodes. A grace time is over where it takes somebody back to a soft limit: whatever
+    /// exceeds that anew, a privileged user's doing too, begins another. While the count is under way nobody knows, and none ends.
+    pub fn charge(&mut self, state: &QuotaState, sectors: i64, inodes: i64) {
+        let before = self.usage_in(state.round);
+        // Items may be damaged, and be counted anew then: what owners take makes no change fail.
+        let after = Usage {
+            sectors: before.sectors.saturating_add_signed(sectors),
+            inodes: before.inodes.saturating_add_signed(inodes),
+        };
+        self.round = state.round;
+        self.usage = after;
+        if state.counting != Counting::All {
+            return;
+        }
+        let returns = |limit: Limit, before: u64, after: u64| {
+            limit.is_exceeded(before) && !limit.is_exceeded(after)
+        };
+        let bytes = |usage: Usage| usage.sectors.saturating_mul(SECTOR);
+        if returns(self.bytes, bytes(before), bytes(after)) {
+            self.bytes_grace_end = 0;
+        }
+        if returns(self.inodes, before.inodes, after.inodes) {
+            self.inodes_grace_end = 0;
         }
     }
 }

@@ -17,6 +17,7 @@ impl Model {
                 tree.set_account(owner, account);
             }
         });
+        self.end_graces(op.may_free());
         Ok(())
     }
 

@@ -223,10 +223,9 @@ impl Model {
         let (grace, now) = (quota.grace(owner.kind), seconds(now));
         let before = self.now().account(owner);
         let taken = Taken::of(self.now(), owner);
-        let exceeds = |soft: u64, used: u64| soft != 0 && used > soft;
         let does_exceed = (
-            exceeds(limits.inodes.soft, taken.inodes),
-            exceeds(before.limits.inodes.soft, taken.inodes),
+            limits.inodes.is_exceeded(taken.inodes),
+            before.limits.inodes.is_exceeded(taken.inodes),
         );
         let end = now + i64::from(grace.inodes);
         let mut inodes = before.inodes.limited(does_exceed, end);
@@ -319,6 +318,33 @@ impl Model {
                 true => self.enter(|tree| tree.set_account(owner, account)),
                 false => self.buffer(|tree| tree.set_account(owner, account)),
             }
+        }
+    }
+
+    /// Grace times may be over where no more than a soft limit is taken: for a moment, too, where something was freed while what is staged
+    /// does not count yet.
+    pub(super) fn end_graces(&mut self, may_have_freed: bool) {
+        let accounts = self.now().accounts().iter();
+        let ended = accounts.filter_map(|(owner, account)| {
+            let (bytes, inodes) = (account.limits.bytes, account.limits.inodes);
+            let taken = Taken::of(self.now(), *owner);
+            let mut after = account.clone();
+            let may_free = may_have_freed || !self.is_whole;
+            if bytes.soft != 0 && (may_free || !bytes.is_exceeded(taken.least() * BLOCK)) {
+                after.bytes = after.bytes.and(Ends::default());
+            }
+            if inodes.soft != 0 && !inodes.is_exceeded(taken.inodes) {
+                after.inodes = after.inodes.and(Ends::default());
+            }
+            (after != *account).then_some((*owner, after))
+        });
+        let ended: Vec<(Owner, Account)> = ended.collect();
+        if !ended.is_empty() {
+            self.buffer(|tree| {
+                for (owner, account) in ended {
+                    tree.set_account(owner, account);
+                }
+            });
         }
     }
 

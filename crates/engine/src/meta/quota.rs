@@ -4,7 +4,7 @@
 //! The counts are items of the tree, and nothing of them is kept elsewhere.
 
 use persimmon_format::inode::Inode;
-use persimmon_format::quota::{Counting, Limit, Owner, OwnerKind, Quota, QuotaState};
+use persimmon_format::quota::{Counting, Limit, Owner, OwnerKind, Quota, QuotaState, SECTOR};
 use persimmon_format::record::Op;
 use persimmon_format::{Ino, Key, KeyKind, SubvolumeId};
 
@@ -15,9 +15,6 @@ use crate::faults::{Fault, fault};
 
 /// A grace time that is under way is taken for a new one if that would end by this part of it later.
 const GRACE_TOLERANCE: u32 = 64;
-
-/// Bytes of a sector, in which inodes count their space.
-pub(crate) const SECTOR: u64 = 512;
 
 /// Those that an inode is counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,12 +87,11 @@ impl Charges {
                 continue;
             }
             let mut quota = read(meta, owner)?.unwrap_or_default();
-            let mut usage = quota.usage_in(self.state.round);
-            // The items may be damaged, and be counted anew then: what owners take makes no change fail.
-            usage.sectors = usage.sectors.saturating_add_signed(sectors);
-            usage.inodes = usage.inodes.saturating_add_signed(inodes);
-            quota.round = self.state.round;
-            quota.usage = usage;
+            let ends = (quota.bytes_grace_end, quota.inodes_grace_end);
+            quota.charge(&self.state, sectors, inodes);
+            if fault(Fault::GraceKept) {
+                (quota.bytes_grace_end, quota.inodes_grace_end) = ends;
+            }
             meta.put(&owner.key(), &quota.encode())?;
         }
         Ok(())
@@ -223,11 +219,11 @@ pub(crate) fn judge(
     if limit.hard != 0 && then > most && !fault(Fault::LimitIgnored) {
         return Verdict::Exceeds;
     }
-    if limit.soft == 0 || then <= limit.soft {
+    if !limit.is_exceeded(then) {
         return Verdict::Fits;
     }
     // Each time that it is exceeded anew, and where what was exceeded was set later.
-    if used <= limit.soft && !fault(Fault::GraceKept) || grace_end == 0 {
+    if !limit.is_exceeded(used) && !fault(Fault::GraceKept) || grace_end == 0 {
         return Verdict::BeginsGrace;
     }
     match now < grace_end || fault(Fault::GraceNotEnded) {
@@ -255,7 +251,7 @@ impl Account {
         let (limit, used) = (self.quota.bytes, self.quota.usage_in(self.state.round));
         let used = used.sectors.saturating_add(promised).saturating_mul(SECTOR);
         let hard = (limit.hard != 0).then_some(limit.hard);
-        let is_over = limit.soft != 0 && used > limit.soft;
+        let is_over = limit.is_exceeded(used);
         let ended = is_over && self.quota.bytes_grace_end != 0 && now >= self.quota.bytes_grace_end;
         let most = if ended { 0 } else { hard.unwrap_or(u64::MAX) };
         most.saturating_sub(used) / SECTOR

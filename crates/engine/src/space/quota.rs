@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use persimmon_format::BLOCK_SIZE;
-use persimmon_format::quota::Owner;
+use persimmon_format::quota::{Owner, SECTOR};
 
 use super::Space;
 use crate::invariant::invariant_sub;
-use crate::meta::quota::{Owners, SECTOR};
+use crate::meta::quota::Owners;
 
 /// Sectors of a block.
 pub(crate) const BLOCK_SECTORS: u64 = BLOCK_SIZE as u64 / SECTOR;

@@ -65,11 +65,7 @@ impl State<'_, '_> {
             let stored = self.get(&owner.key());
             let stored = stored.and_then(|value| Quota::decode(&value).ok());
             let mut quota = stored.unwrap_or_default();
-            let mut usage = quota.usage_in(self.quota.round);
-            usage.sectors = usage.sectors.saturating_add_signed(sectors);
-            usage.inodes = usage.inodes.saturating_add_signed(inodes);
-            quota.round = self.quota.round;
-            quota.usage = usage;
+            quota.charge(&self.quota, sectors, inodes);
             self.overlay.insert(owner.key(), Some(quota.encode()));
         }
     }

@@ -600,6 +600,49 @@ fn a_lower_limit_gives_a_grace_time_of_its_own() {
     assert_eq!(refused.errno(), libc::EDQUOT);
 }
 
+/// Who came back below a soft limit begins another grace time with what exceeds it next, also where a privileged user took them over it: the
+/// end of the one before counted, and the next byte was refused.
+#[test]
+fn a_grace_time_is_over_where_less_is_taken() {
+    let fs = fixture();
+    let of = owner(OwnerKind::User, ALICE);
+    let grace = Grace {
+        bytes: 10_000,
+        inodes: 10_000,
+    };
+    quotas(&fs).set_grace(OwnerKind::User, grace).unwrap();
+    let soft = NewLimits {
+        bytes_soft: Some(MIB),
+        inodes_soft: Some(2),
+        ..NewLimits::default()
+    };
+    set(&fs, of, soft);
+    let alice = user(ALICE, STAFF);
+    let file = create(&fs, &alice, ROOT, "a").unwrap();
+    write(&fs, file, 0, &noise(1, 1_500_000)).unwrap();
+    for name in ["b", "c"] {
+        let (ino, handle) = create(&fs, &alice, ROOT, name).unwrap();
+        fs.vfs.release(ino, handle).unwrap();
+    }
+    fs.vfs.volume().sync().unwrap();
+    assert!(get(&fs, of).bytes_grace_end.is_some() && get(&fs, of).inodes_grace_end.is_some());
+    fs.truncate(file.0, 500_000);
+    fs.unlink("b");
+    fs.clock.advance(20_000);
+    let given = fs.file("given", &noise(3, 700_000));
+    fs.vfs.volume().sync().unwrap();
+    assert_eq!(chown(&fs, given, Some(ALICE), None, Author::Privileged), 0);
+    let told = get(&fs, of);
+    assert!(told.bytes_used() > MIB && told.usage.inodes > 2);
+    assert_eq!((told.bytes_grace_end, told.inodes_grace_end), (None, None));
+    write(&fs, file, 500_000, &noise(1, 50_000)).unwrap();
+    create(&fs, &alice, ROOT, "d").unwrap();
+    fs.clock.advance(11_000);
+    let refused = write(&fs, file, MIB, &noise(1, 50_000)).unwrap_err();
+    assert_eq!(refused.errno(), libc::EDQUOT);
+    check_counts(&fs);
+}
+
 #[test]
 fn a_project_keeps_to_its_tree() {
     let fs = fixture();
