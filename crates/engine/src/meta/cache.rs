@@ -14,6 +14,7 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use persimmon_format::PageId;
 
@@ -40,6 +41,9 @@ pub(crate) fn looked_at() -> u64 {
     LOOKED_AT.get()
 }
 
+/// Shapes that caches had. A number for each is used once, by whichever cache of the process.
+static SHAPES: AtomicU64 = AtomicU64::new(1);
+
 /// The pages in memory, by id.
 #[derive(Default)]
 pub struct PageCache {
@@ -57,6 +61,8 @@ pub struct PageCache {
     writing: usize,
     fault: Option<TreeError>,
     alarm: Alarm,
+    /// 0: nothing was ever in it.
+    shape: u64,
 }
 
 impl PageCache {
@@ -121,6 +127,16 @@ impl PageCache {
         }
     }
 
+    /// Another number once a page came into memory or left it, or an inner page changed: what was found on the way to a leaf holds until then.
+    #[inline]
+    pub(super) fn shape(&self) -> u64 {
+        self.shape
+    }
+
+    fn change_shape(&mut self) {
+        self.shape = SHAPES.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A reference to the page as it is now, which later changes do not touch.
     ///
     /// # Errors
@@ -144,9 +160,14 @@ impl PageCache {
         self.mark_dirty(id)?;
         let slot = self.slot_mut(id).ok_or(Missing(id))?;
         let page = Arc::make_mut(slot.page.as_mut().ok_or(Missing(id))?);
+        let was_inner = page.level() > 0;
         let result = change(page);
+        let is_inner = page.level() > 0;
         slot.outline = Outline::of(page);
         *slot.referenced.get_mut() = true;
+        if was_inner || is_inner {
+            self.change_shape();
+        }
         Ok(result)
     }
 
@@ -244,6 +265,7 @@ impl PageCache {
         // What a cut holds of the page may still be written; it is no matter of this id any more.
         let was_writing = slot.state.put(SlotState::WRITING, false);
         let listed = slot.state.put(SlotState::IN_FREED, true);
+        self.change_shape();
         invariant_sub!(
             self.alarm,
             self.resident,
@@ -389,6 +411,9 @@ impl PageCache {
             }
             self.ring.swap_remove(self.hand);
         }
+        if evicted > 0 {
+            self.change_shape();
+        }
         evicted
     }
 
@@ -499,6 +524,7 @@ impl PageCache {
         if !in_ring {
             self.ring.push(id);
         }
+        self.change_shape();
         invariant_holds!(
             self.alarm,
             is_its && !was_resident,

@@ -11,6 +11,7 @@
 //! ascend, so it ends too.
 
 mod cursor;
+mod finger;
 mod insert;
 mod node;
 mod range;
@@ -67,13 +68,22 @@ pub fn is_in_dirty_leaf(cache: &PageCache, root: PageId, key: &Key) -> Result<bo
     Ok(cache.is_dirty(leaf_for(cache, root, key)?.page.id()))
 }
 
-/// The leaf that `key` belongs into.
+/// The leaf that `key` belongs into, and every page above it, is in memory and in its range.
 #[inline]
 fn leaf_for<'a>(cache: &'a PageCache, root: PageId, key: &Key) -> Result<Node<'a>, TreeError> {
-    let mut node = Node::root(cache, root)?;
-    while node.level > 0 {
-        node = node.child(cache, node.slot_for(key))?;
+    match finger::find(cache, root, key) {
+        Some(leaf) => Ok(leaf),
+        None => descend_to(cache, root, key),
     }
+}
+
+/// Goes down from the root to the leaf that `key` belongs into.
+fn descend_to<'a>(cache: &'a PageCache, root: PageId, key: &Key) -> Result<Node<'a>, TreeError> {
+    let mut node = checked_root(cache, root)?;
+    while node.level > 0 {
+        node = node.child_in_range(cache, node.slot_for(key))?;
+    }
+    finger::keep(cache, root, &node);
     Ok(node)
 }
 
@@ -85,15 +95,7 @@ pub fn ensure_resident(cache: &PageCache, root: PageId, key: &Key) -> Result<(),
     if let Some(fault) = cache.fault() {
         return Err(fault);
     }
-    let mut node = checked_root(cache, root)?;
-    while node.level > 1 {
-        node = node.child_in_range(cache, node.slot_for(key))?;
-    }
-    if node.level > 0 {
-        // Where the leaf lies is known without a look at it, which would take long.
-        node.child(cache, node.slot_for(key))?;
-    }
-    Ok(())
+    leaf_for(cache, root, key).map(drop)
 }
 
 /// [`ensure_resident`], and that the items before and after `key` are in memory.

@@ -7,7 +7,7 @@
 use persimmon_format::{Key, PageId};
 
 use super::node::Node;
-use super::{TreeError, checked_root};
+use super::{TreeError, checked_root, leaf_for};
 use crate::meta::cache::PageCache;
 use crate::meta::page::Page;
 
@@ -27,7 +27,7 @@ impl<'a> Cursor<'a> {
         root: PageId,
         key: &Key,
     ) -> Result<(Cursor<'a>, Result<usize, usize>), TreeError> {
-        let leaf = descend_to(cache, root, key)?;
+        let leaf = leaf_for(cache, root, key)?;
         let place = leaf.search(key);
         Ok((Cursor { cache, root, leaf }, place))
     }
@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
         let Some(upper) = self.leaf.expected.upper else {
             return Ok(false);
         };
-        self.leaf = descend_to(self.cache, self.root, &upper)?;
+        self.leaf = leaf_for(self.cache, self.root, &upper)?;
         Ok(true)
     }
 
@@ -68,14 +68,4 @@ impl<'a> Cursor<'a> {
         }
         Ok(is_before)
     }
-}
-
-/// Goes down from the root to the leaf whose range holds `key`.
-#[inline]
-fn descend_to<'a>(cache: &'a PageCache, root: PageId, key: &Key) -> Result<Node<'a>, TreeError> {
-    let mut node = checked_root(cache, root)?;
-    while node.level > 0 {
-        node = node.child_in_range(cache, node.slot_for(key))?;
-    }
-    Ok(node)
 }
