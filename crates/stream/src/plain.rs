@@ -125,19 +125,6 @@ impl Directory {
         Ok(Arc::new(self.within(at, open)?))
     }
 
-    /// Takes what was passed on from what was made.
-    fn strip(&self, at: &OpenDirectory, name: &[u8]) -> io::Result<()> {
-        let fd = self.named(at, name)?;
-        let path = path_of(fd.as_fd());
-        for attribute in PASSED_ON {
-            match rustix::fs::removexattr(path.as_str(), attribute) {
-                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::INVAL) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
     /// Gives the owner of a file permissions.
     fn allow(&self, fd: BorrowedFd<'_>, more: Mode) -> io::Result<()> {
         let stat = rustix::fs::fstat(fd)?;
@@ -224,9 +211,20 @@ impl Target for Directory {
                 let kind = FileType::from_raw_mode(kind.mode());
                 rustix::fs::mknodat(dir, name_os, kind, file, rdev.into())
             }
-        })?;
-        if at.passes_on() && !matches!(node, Node::Symlink(_)) {
-            self.strip(at, name)?;
+        })
+    }
+
+    fn strip(&mut self, at: &OpenDirectory, name: &[u8]) -> io::Result<()> {
+        if !at.passes_on() {
+            return Ok(());
+        }
+        let fd = self.named(at, name)?;
+        let path = path_of(fd.as_fd());
+        for attribute in PASSED_ON {
+            match rustix::fs::removexattr(path.as_str(), attribute) {
+                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::INVAL) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

@@ -9,6 +9,7 @@
 
 mod altered;
 mod history;
+mod killed;
 mod refused;
 mod tree;
 
