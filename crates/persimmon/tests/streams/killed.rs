@@ -2,54 +2,54 @@
 
 use std::io;
 
-use persimmon::stream::{Kind, Node, Target, Time, VolumeTarget, receive, state_of};
-use persimmon::vfs::{Caller, Ino, ROOT};
+use persimmon::stream::{Directory, Kind, Node, Target, Time, VolumeTarget, receive, state_of};
+use persimmon::vfs::{Caller, ROOT};
 use persimmon::{Filesystem, XattrMode};
 
 use crate::history::{Random, acl, step};
-use crate::tree::{compare, of_volume};
+use crate::tree::{compare, of_directory, of_volume};
 use crate::{Memory, Warnings, sent, snapshot_root};
 
-/// A volume whose receiver has so many calls left.
-struct Killed {
-    target: VolumeTarget,
+/// A target whose receiver has so many calls left.
+struct Killed<T> {
+    target: T,
     left: u64,
     /// It dies when it has made so many things.
     makes: u64,
 }
 
-impl Killed {
-    fn call(&mut self) -> io::Result<&mut VolumeTarget> {
+impl<T: Target> Killed<T> {
+    fn call(&mut self) -> io::Result<&mut T> {
         self.left = self.left.checked_sub(1).ok_or(io::ErrorKind::Other)?;
         Ok(&mut self.target)
     }
 }
 
-impl Target for Killed {
-    type Dir = Ino;
-    type File = Ino;
+impl<T: Target> Target for Killed<T> {
+    type Dir = T::Dir;
+    type File = T::File;
 
-    fn root(&mut self) -> io::Result<Ino> {
+    fn root(&mut self) -> io::Result<T::Dir> {
         self.call()?.root()
     }
 
     fn is_privileged(&self) -> bool {
-        true
+        self.target.is_privileged()
     }
 
-    fn open_dir(&mut self, at: &Ino, name: &[u8]) -> io::Result<Ino> {
+    fn open_dir(&mut self, at: &T::Dir, name: &[u8]) -> io::Result<T::Dir> {
         self.call()?.open_dir(at, name)
     }
 
-    fn kind(&mut self, at: &Ino, name: &[u8]) -> io::Result<Kind> {
+    fn kind(&mut self, at: &T::Dir, name: &[u8]) -> io::Result<Kind> {
         self.call()?.kind(at, name)
     }
 
-    fn list(&mut self, at: &Ino, max: usize) -> io::Result<Vec<Vec<u8>>> {
+    fn list(&mut self, at: &T::Dir, max: usize) -> io::Result<Vec<Vec<u8>>> {
         self.call()?.list(at, max)
     }
 
-    fn make(&mut self, at: &Ino, name: &[u8], node: Node<'_>) -> io::Result<()> {
+    fn make(&mut self, at: &T::Dir, name: &[u8], node: Node<'_>) -> io::Result<()> {
         self.makes = self.makes.saturating_sub(1);
         let made = self.call()?.make(at, name, node);
         if self.makes == 0 {
@@ -58,71 +58,77 @@ impl Target for Killed {
         made
     }
 
-    fn strip(&mut self, at: &Ino, name: &[u8]) -> io::Result<()> {
+    fn strip(&mut self, at: &T::Dir, name: &[u8]) -> io::Result<()> {
         self.call()?.strip(at, name)
     }
 
-    fn link(&mut self, from: (&Ino, &[u8]), to: (&Ino, &[u8])) -> io::Result<()> {
+    fn link(&mut self, from: (&T::Dir, &[u8]), to: (&T::Dir, &[u8])) -> io::Result<()> {
         self.call()?.link(from, to)
     }
 
-    fn rename(&mut self, from: (&Ino, &[u8]), to: (&Ino, &[u8])) -> io::Result<()> {
+    fn rename(&mut self, from: (&T::Dir, &[u8]), to: (&T::Dir, &[u8])) -> io::Result<()> {
         self.call()?.rename(from, to)
     }
 
-    fn unlink(&mut self, at: &Ino, name: &[u8]) -> io::Result<()> {
+    fn unlink(&mut self, at: &T::Dir, name: &[u8]) -> io::Result<()> {
         self.call()?.unlink(at, name)
     }
 
-    fn remove_dir(&mut self, at: &Ino, name: &[u8]) -> io::Result<()> {
+    fn remove_dir(&mut self, at: &T::Dir, name: &[u8]) -> io::Result<()> {
         self.call()?.remove_dir(at, name)
     }
 
-    fn open_file(&mut self, at: &Ino, name: &[u8]) -> io::Result<Ino> {
+    fn open_file(&mut self, at: &T::Dir, name: &[u8]) -> io::Result<T::File> {
         self.call()?.open_file(at, name)
     }
 
-    fn write(&mut self, file: &Ino, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, file: &T::File, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.call()?.write(file, offset, bytes)
     }
 
-    fn punch(&mut self, file: &Ino, offset: u64, len: u64) -> io::Result<()> {
+    fn punch(&mut self, file: &T::File, offset: u64, len: u64) -> io::Result<()> {
         self.call()?.punch(file, offset, len)
     }
 
-    fn set_size(&mut self, file: &Ino, size: u64) -> io::Result<()> {
+    fn set_size(&mut self, file: &T::File, size: u64) -> io::Result<()> {
         self.call()?.set_size(file, size)
     }
 
-    fn set_owner(&mut self, at: &Ino, name: &[u8], uid: u32, gid: u32) -> io::Result<()> {
+    fn set_owner(&mut self, at: &T::Dir, name: &[u8], uid: u32, gid: u32) -> io::Result<()> {
         self.call()?.set_owner(at, name, uid, gid)
     }
 
-    fn set_xattr(&mut self, at: &Ino, name: &[u8], xattr: &[u8], value: &[u8]) -> io::Result<()> {
+    fn set_xattr(
+        &mut self,
+        at: &T::Dir,
+        name: &[u8],
+        xattr: &[u8],
+        value: &[u8],
+    ) -> io::Result<()> {
         self.call()?.set_xattr(at, name, xattr, value)
     }
 
-    fn remove_xattr(&mut self, at: &Ino, name: &[u8], xattr: &[u8]) -> io::Result<()> {
+    fn remove_xattr(&mut self, at: &T::Dir, name: &[u8], xattr: &[u8]) -> io::Result<()> {
         self.call()?.remove_xattr(at, name, xattr)
     }
 
-    fn set_mode(&mut self, at: &Ino, name: &[u8], mode: u32) -> io::Result<()> {
+    fn set_mode(&mut self, at: &T::Dir, name: &[u8], mode: u32) -> io::Result<()> {
         self.call()?.set_mode(at, name, mode)
     }
 
-    fn set_times(&mut self, at: &Ino, name: &[u8], atime: Time, mtime: Time) -> io::Result<()> {
+    fn set_times(&mut self, at: &T::Dir, name: &[u8], atime: Time, mtime: Time) -> io::Result<()> {
         self.call()?.set_times(at, name, atime, mtime)
     }
 
-    fn read_whole(&mut self, at: &Ino, name: &[u8], max: usize) -> io::Result<Option<Vec<u8>>> {
+    fn read_whole(&mut self, at: &T::Dir, name: &[u8], max: usize) -> io::Result<Option<Vec<u8>>> {
         self.call()?.read_whole(at, name, max)
     }
 
-    fn write_whole(&mut self, at: &Ino, name: &[u8], bytes: &[u8]) -> io::Result<()> {
+    fn write_whole(&mut self, at: &T::Dir, name: &[u8], bytes: &[u8]) -> io::Result<()> {
         self.call()?.write_whole(at, name, bytes)
     }
 
-    fn replace(&mut self, at: &Ino, from: &[u8], to: &[u8]) -> io::Result<()> {
+    fn replace(&mut self, at: &T::Dir, from: &[u8], to: &[u8]) -> io::Result<()> {
         self.call()?.replace(at, from, to)
     }
 
@@ -131,18 +137,18 @@ impl Target for Killed {
     }
 }
 
-/// Receives a stream with a receiver that is killed and started again, and volumes that crash.
-fn received_killed(
+/// Receives a stream with a receiver that is killed and started again; a volume crashes meanwhile, too.
+fn received_killed<T: Target>(
     source: &Filesystem,
-    mut target: Memory,
     (name, from): (&str, Option<&str>),
     random: &mut Random,
-) -> Memory {
+    mut open: impl FnMut(bool) -> T,
+) {
     let mut stream = sent(source, name, from, None);
     let mut kills = 1 + random.below(6);
     loop {
         let mut to = Killed {
-            target: VolumeTarget::new(&target.fs),
+            target: open(false),
             left: match kills {
                 0 => u64::MAX,
                 _ if random.one_in(3) => random.below(1000),
@@ -157,18 +163,14 @@ fn received_killed(
         let went = receive(&stream[..], &mut to, &mut warnings);
         assert_eq!(warnings.0, []);
         match went {
-            Ok(_) => return target,
+            Ok(_) => return,
             Err(error) => assert_eq!(to.left, 0, "{error} ({error:?})"),
         }
         kills = kills.saturating_sub(1);
-        if random.one_in(3) {
-            target = target.crash();
-        }
-        let state = state_of(&mut VolumeTarget::new(&target.fs)).unwrap();
-        stream = match state {
+        stream = match state_of(&mut open(random.one_in(3))).unwrap() {
             // It was killed behind the end.
             Some(state) if state.is_complete && state.origin.snapshot.name == name.as_bytes() => {
-                return target;
+                return;
             }
             Some(state) if !state.is_complete => sent(source, name, from, state.token().as_deref()),
             _ => sent(source, name, from, None),
@@ -179,7 +181,8 @@ fn received_killed(
 fn history(seed: u64) {
     let mut random = Random(seed ^ 0x5eed);
     let source = Memory::new();
-    let mut target = Memory::new();
+    let mut target = Some(Memory::new());
+    let plain = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut open = Vec::new();
     let mut before: Option<String> = None;
     let root = Caller::root();
@@ -197,13 +200,22 @@ fn history(seed: u64) {
         vfs.removexattr(ROOT, passed_on).unwrap();
         let due = of_volume(&source.fs, snapshot_root(&source.fs, &name));
         let pair = (name.as_str(), before.as_deref());
-        target = received_killed(&source.fs, target, pair, &mut random);
         let what = format!("seed {seed}, snapshot {number}");
-        compare(&due, &of_volume(&target.fs, ROOT), &what);
+        received_killed(&source.fs, pair, &mut random, |crashes| {
+            if crashes {
+                target = target.take().map(Memory::crash);
+            }
+            VolumeTarget::new(&target.as_ref().unwrap().fs)
+        });
+        let found = of_volume(&target.as_ref().unwrap().fs, ROOT);
+        compare(&due, &found, &what);
+        let open = |_| Directory::open(plain.path()).unwrap();
+        received_killed(&source.fs, pair, &mut random, open);
+        compare(&due, &of_directory(plain.path()), &format!("{what}, plain"));
         before = Some(name);
     }
     source.fs.abandon();
-    target.fs.abandon();
+    target.unwrap().fs.abandon();
 }
 
 /// `HISTORIES` and `FIRST` as for histories.
