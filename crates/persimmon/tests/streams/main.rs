@@ -11,6 +11,7 @@ mod altered;
 mod history;
 mod killed;
 mod refused;
+mod somebody;
 mod tree;
 
 use std::ffi::OsStr;
