@@ -103,6 +103,7 @@ pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
         incomplete |= scanned.is_err();
     }
     losses.incomplete |= incomplete;
+    losses.ranges.truncate(ranges_max);
     name_all(store, &mut losses);
     Ok(losses)
 }
@@ -144,13 +145,36 @@ fn add(losses: &mut Losses, key: &Key, blocks: u64, zone: ZoneId, ranges_max: us
         return;
     }
     losses.total += 1;
-    if losses.ranges.len() < ranges_max {
-        losses.ranges.push(Loss {
-            ino: key.ino,
-            path: None,
-            offset,
-            bytes,
-            zone,
-        });
+    // One more than is told, which the next may continue.
+    losses.ranges.truncate(ranges_max);
+    losses.ranges.push(Loss {
+        ino: key.ino,
+        path: None,
+        offset,
+        bytes,
+        zone,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_told_is_counted_by_range_too() {
+        let extents = [(5, 0), (5, 4), (5, 8), (5, 100), (5, 104), (6, 108)];
+        let counted = |ranges_max| {
+            let mut losses = Losses::default();
+            for (ino, block) in extents {
+                let key = Key::extent(Ino(ino), block);
+                add(&mut losses, &key, 4, ZoneId(3), ranges_max);
+            }
+            losses.ranges.truncate(ranges_max);
+            (losses.ranges.len(), losses.total, losses.bytes)
+        };
+        let bytes = 24 * BLOCK_SIZE as u64;
+        for ranges_max in 0..6 {
+            assert_eq!(counted(ranges_max), (ranges_max.min(3), 3, bytes));
+        }
     }
 }

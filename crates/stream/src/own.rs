@@ -94,6 +94,7 @@ impl<T: Target> Own<T> {
             Err(error) if is(&error, libc::ENOENT) && !make => return Ok(None),
             Err(error) if is(&error, libc::ENOENT) => {
                 let made = target.make(&root, STATE_DIRECTORY, Node::Directory);
+                let made = made.and_then(|()| target.strip(&root, STATE_DIRECTORY));
                 made.map_err(of_target("making", STATE_DIRECTORY))?;
                 target.open_dir(&root, STATE_DIRECTORY).map_err(failed())?
             }
@@ -104,7 +105,8 @@ impl<T: Target> Own<T> {
             Err(error) if is(&error, libc::ENOENT) && !make => return Ok(None),
             Err(error) if is(&error, libc::ENOENT) => {
                 let made = target.make(&dir, ASIDE, Node::Directory);
-                made.and_then(|()| target.open_dir(&dir, ASIDE))
+                made.and_then(|()| target.strip(&dir, ASIDE))
+                    .and_then(|()| target.open_dir(&dir, ASIDE))
             }
             opened => opened,
         };

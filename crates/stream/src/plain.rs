@@ -125,17 +125,28 @@ impl Directory {
         Ok(Arc::new(self.within(at, open)?))
     }
 
-    /// Takes what was passed on from what was made.
-    fn strip(&self, at: &OpenDirectory, name: &[u8]) -> io::Result<()> {
-        let fd = self.named(at, name)?;
-        let path = path_of(fd.as_fd());
-        for attribute in PASSED_ON {
-            match rustix::fs::removexattr(path.as_str(), attribute) {
-                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::INVAL) => {}
-                Err(error) => return Err(error.into()),
+    /// Does something that takes the permission to write, also to what its owner may not write to, which has its permissions back at once: what
+    /// changes of it need not be followed by those.
+    fn writable(
+        &self,
+        fd: BorrowedFd<'_>,
+        f: impl Fn(&str) -> rustix::io::Result<()>,
+    ) -> io::Result<()> {
+        let path = path_of(fd);
+        match f(&path) {
+            Err(Errno::ACCESS) if !self.is_privileged => {
+                let stat = rustix::fs::fstat(fd)?;
+                let before = Mode::from_raw_mode(stat.st_mode & 0o7777);
+                if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+                    return Err(Errno::ACCESS.into());
+                }
+                rustix::fs::chmod(path.as_str(), before | Mode::WUSR)?;
+                let done = f(&path);
+                rustix::fs::chmod(path.as_str(), before)?;
+                Ok(done?)
             }
+            done => Ok(done?),
         }
-        Ok(())
     }
 
     /// Gives the owner of a file permissions.
@@ -224,9 +235,20 @@ impl Target for Directory {
                 let kind = FileType::from_raw_mode(kind.mode());
                 rustix::fs::mknodat(dir, name_os, kind, file, rdev.into())
             }
-        })?;
-        if at.passes_on() && !matches!(node, Node::Symlink(_)) {
-            self.strip(at, name)?;
+        })
+    }
+
+    fn strip(&mut self, at: &OpenDirectory, name: &[u8]) -> io::Result<()> {
+        if !at.passes_on() {
+            return Ok(());
+        }
+        let fd = self.named(at, name)?;
+        let path = path_of(fd.as_fd());
+        for attribute in PASSED_ON {
+            match rustix::fs::removexattr(path.as_str(), attribute) {
+                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::INVAL) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
@@ -236,9 +258,19 @@ impl Target for Directory {
         from: (&OpenDirectory, &[u8]),
         to: (&OpenDirectory, &[u8]),
     ) -> io::Result<()> {
-        self.within(to.0, |dir| {
-            rustix::fs::linkat(&from.0.fd, os(from.1), dir, os(to.1), AtFlags::empty())
-        })
+        let link = || {
+            self.within(to.0, |dir| {
+                rustix::fs::linkat(&from.0.fd, os(from.1), dir, os(to.1), AtFlags::empty())
+            })
+        };
+        match link() {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && !self.is_privileged => {
+                // The directory that it has a name in.
+                self.allow(from.0.fd.as_fd(), Mode::RWXU)?;
+                link()
+            }
+            done => done,
+        }
     }
 
     fn rename(
@@ -357,9 +389,10 @@ impl Target for Directory {
         value: &[u8],
     ) -> io::Result<()> {
         let fd = self.named(at, name)?;
-        let path = path_of(fd.as_fd());
         let flags = XattrFlags::empty();
-        Ok(rustix::fs::setxattr(path, os(attribute), value, flags)?)
+        self.writable(fd.as_fd(), |path| {
+            rustix::fs::setxattr(path, os(attribute), value, flags)
+        })
     }
 
     fn remove_xattr(
@@ -369,7 +402,9 @@ impl Target for Directory {
         attribute: &[u8],
     ) -> io::Result<()> {
         let fd = self.named(at, name)?;
-        Ok(rustix::fs::removexattr(path_of(fd.as_fd()), os(attribute))?)
+        self.writable(fd.as_fd(), |path| {
+            rustix::fs::removexattr(path, os(attribute))
+        })
     }
 
     fn set_mode(&mut self, at: &OpenDirectory, name: &[u8], mode: u32) -> io::Result<()> {

@@ -569,18 +569,31 @@ impl<T: Target> Receiver<'_, T> {
             return Err(self.inconsistent("a directory that is there"));
         }
         let name = ino.to_string().into_bytes();
-        let made = self.target.make(&self.own.aside, &name, Node::Directory);
-        match made {
-            Err(error) if self.is_repeating && is(&error, libc::EEXIST) => {}
-            Err(error) => return Err(self.failed("making", &name, error)),
-            Ok(()) => {}
-        }
+        let aside = self.own.aside.clone();
+        self.make(&aside, &name, Kind::Directory, Node::Directory)
+            .map_err(|error| self.failed("making", &name, error))?;
         let known = Known {
             kind: Kind::Directory,
             is_absent: false,
             names: BTreeSet::new(),
         };
         self.change_known(ino, |_| Some(known))
+    }
+
+    /// Makes something, without what the directory passes on. A receiver that was killed may have made it, and no more.
+    fn make(&mut self, at: &T::Dir, name: &[u8], kind: Kind, node: Node<'_>) -> io::Result<()> {
+        match self.target.make(at, name, node) {
+            Err(error) if self.is_repeating && is(&error, libc::EEXIST) => {
+                if self.target.kind(at, name)? != kind {
+                    return Err(error);
+                }
+            }
+            made => made?,
+        }
+        match kind {
+            Kind::Symlink => Ok(()),
+            _ => self.target.strip(at, name),
+        }
     }
 
     fn name(&mut self, dir: u64, ino: u64, kind: Kind, node: Node<'_>, name: &[u8]) -> Result<()> {
@@ -605,7 +618,7 @@ impl<T: Target> Receiver<'_, T> {
         let done = match (&before, &at) {
             _ if is_absent => Ok(()),
             (_, None) => self.check_placed(ino),
-            (None, Some(at)) => match self.target.make(at, name, node) {
+            (None, Some(at)) => match self.make(at, name, kind, node) {
                 Err(error) if is_refusal(&error) && matches!(node, Node::Special(..)) => {
                     is_absent = true;
                     let path = self.path_of_name(dir, name);
@@ -640,7 +653,7 @@ impl<T: Target> Receiver<'_, T> {
         }
         match done {
             Err(error) if self.is_repeating && is(&error, libc::EEXIST) => {
-                // Made, linked or placed before a crash.
+                // Linked or placed before a crash.
                 let found = at.map(|at| self.target.kind(&at, name));
                 if !matches!(found, Some(Ok(found)) if found == kind) {
                     let path = self.path_of_name(dir, name);

@@ -44,8 +44,11 @@ pub trait Target {
     /// Names in a directory, at most so many.
     fn list(&mut self, at: &Self::Dir, max: usize) -> io::Result<Vec<Vec<u8>>>;
 
-    /// Makes something that is not there, for nobody else to use yet, and without what the directory passes on.
+    /// Makes something that is not there, for nobody else to use yet.
     fn make(&mut self, at: &Self::Dir, name: &[u8], node: Node<'_>) -> io::Result<()>;
+
+    /// Takes what its directory passed on from what was made: a receiver that was killed in between has to do it again.
+    fn strip(&mut self, at: &Self::Dir, name: &[u8]) -> io::Result<()>;
 
     /// Another name of what is no directory.
     fn link(&mut self, from: (&Self::Dir, &[u8]), to: (&Self::Dir, &[u8])) -> io::Result<()>;

@@ -127,9 +127,14 @@ impl Target for VolumeTarget {
             Node::Symlink(target) => vfs.symlink(caller, *at, name, target),
             Node::Special(kind, rdev) => vfs.mknod(caller, *at, name, kind.mode() | 0o600, rdev),
         };
-        let ino = made.map_err(of)?.ino;
+        made.map_err(of)?;
+        Ok(())
+    }
+
+    fn strip(&mut self, at: &Ino, name: &[u8]) -> io::Result<()> {
+        let ino = self.find(*at, name)?;
         for attribute in PASSED_ON {
-            match vfs.removexattr(ino, attribute) {
+            match self.vfs().removexattr(ino, attribute) {
                 Ok(()) | Err(Error::NoAttribute) => {}
                 Err(error) => return Err(of(error)),
             }

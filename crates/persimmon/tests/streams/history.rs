@@ -97,7 +97,7 @@ const XATTRS: [&[u8]; 6] = [
 ];
 
 /// An access control list: `u::rwx u:1000:r-x g::r-x m::r-x o::---`.
-fn acl() -> Vec<u8> {
+pub fn acl() -> Vec<u8> {
     let mut acl = 2u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in [
         (1u16, 7u16, u32::MAX),

@@ -9,7 +9,9 @@
 
 mod altered;
 mod history;
+mod killed;
 mod refused;
+mod somebody;
 mod tree;
 
 use std::ffi::OsStr;
