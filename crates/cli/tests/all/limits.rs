@@ -36,15 +36,16 @@ fn a_limit_on_the_size_of_files_is_told() {
     }
     assert!(fs::read(place.dir().join("img")).unwrap() == before);
 
-    for arguments in [
-        "fs backup img archive",
-        "fs cp img :/content copy",
-        "mkfs new --size 64M",
+    for (arguments, code, word) in [
+        ("fs backup img archive", 1, "too large"),
+        ("fs cp img :/content copy", 4, "too large"),
+        ("mkfs new --size 64M", 1, "takes no file"),
     ] {
         let output = limited(&place, limit, arguments);
-        assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-        assert!(told(&output).contains("too large"), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(code), "{}", told(&output));
+        assert!(told(&output).contains(word), "{}", told(&output));
     }
+    assert!(!place.dir().join("new").exists());
     assert!(!place.dir().join("archive").exists());
     assert!(!place.dir().join("copy").exists());
     // Who only reads needs no limit.
