@@ -53,9 +53,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use signal_hook::consts::SIGXFSZ;
 
 /// A filesystem for zoned storage.
 #[derive(Parser)]
@@ -182,6 +184,9 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    // What exceeds the limit on the size of files (`ulimit -f`) is an error of that write, and nothing that ends a daemon. A handler, unlike
+    // ignoring the signal, is not handed on to other programs.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     if let Some(code) = guard() {
         return code;
     }

@@ -428,12 +428,13 @@ fn check_log(options: &MountOptions, dir: &Path) -> Result<()> {
 
 /// Tells the parent that the mount answers, and lets go of its terminal and pipes.
 fn leave_parent() -> Result<()> {
-    say!("{READY}")?;
+    // First what may fail: the parent must not be told of a mount that is given up.
     let null = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
         .open("/dev/null")
         .context("/dev/null")?;
+    say!("{READY}")?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
     Ok(())

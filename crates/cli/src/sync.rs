@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::live::{self, Target, is_abandoned};
 use crate::output;
+use crate::report::Info;
 
 /// How often the kernel is asked again to pass on what it holds back, while users write beyond their quota.
 const TRIES_OVER_QUOTA: usize = 3;
@@ -72,6 +73,8 @@ impl Sync {
 /// # Errors
 /// When nobody answers there.
 pub fn make_durable(dir: &Path) -> Result<Synced> {
+    // Opening a directory, which comes first, waits for a daemon for as long as that is stopped; a question does not.
+    live::ask::<Info>(dir, "info")?;
     let written = write_back(dir);
     let synced = have_made_durable(dir)?;
     // If nothing is wrong with the volume, the kernel could not pass on something else.

@@ -1,7 +1,7 @@
 //! A device of whatever kind its name says: the path of a file or device node, `zonefs:DIR`, or
 //! `pair:FIRST+SECOND`. What is a name of another kind is a path once `./` stands before it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -125,7 +125,7 @@ pub fn canonical(path: &Path) -> io::Result<PathBuf> {
 /// Errors: it cannot be looked at.
 pub fn length(path: &Path) -> Result<Option<u64>> {
     let length = || -> io::Result<Option<u64>> {
-        match File::open(path) {
+        match probe::open(path) {
             Ok(mut file) => io::Seek::seek(&mut file, io::SeekFrom::End(0)).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -151,7 +151,7 @@ pub fn identity(path: &Path) -> io::Result<Option<Identity>> {
     if zbd::is_zoned(path)? {
         zbd::identity(path)
     } else {
-        probe::identity(&File::open(path)?)
+        probe::identity(&probe::open(path)?)
     }
 }
 

@@ -1,9 +1,10 @@
 //! What is on a file or block device, by the magic bytes at its start, or, of few, near its end.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 
 use persimmon_format::container::{SECOND_COPY, Superblock, has_magic};
 use persimmon_format::gate::FixedFields;
@@ -220,6 +221,12 @@ pub(crate) fn unsupported<'a>(
 ) -> Option<FormatError> {
     let mut ours = headers.into_iter().filter(|header| header.uuid == *uuid);
     ours.find_map(|header| header.check().err())
+}
+
+/// Opens what may be anything, to look at it: for a pipe that nobody writes to one would wait.
+pub fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 /// UUID and label of the volume on an image, without opening or locking it: for finding a volume

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
 
 /// Filesystem types of mounts, as `/proc/mounts` and `mount` show them: with a block device, and without.
@@ -56,6 +56,17 @@ pub fn at(mount_point: &Path) -> io::Result<Option<MountLine>> {
         .into_iter()
         .rev()
         .find(|line| line.mount_point == mount_point))
+}
+
+/// The number of the mount that a path leads to, which a mount on top of it changes. Asks neither the mount, whose daemon may be this
+/// process, nor for a descriptor, of which there may be none left.
+///
+/// # Errors
+/// The path leads nowhere.
+pub fn number_of(path: &Path) -> rustix::io::Result<u64> {
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(CWD, path, flags, StatxFlags::MNT_ID)?;
+    Ok(found.stx_mnt_id)
 }
 
 /// Unmounts what is mounted at `dir`, an absolute path, and follows no symbolic link on the way there: another mount,

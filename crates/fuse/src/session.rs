@@ -1,5 +1,6 @@
 //! One mount: from the kernel's handshake to the end of the session.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
@@ -14,6 +15,7 @@ use std::{fs, io};
 
 use fuser::{Config, Filesystem, KernelConfig, MountOption, Request, Session, SessionACL};
 use persimmon_vfs::{AccessTimes, Vfs};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use tracing::{info, warn};
@@ -200,11 +202,16 @@ pub fn mount(
     };
     let handshake = Handshake::new(options).map_err(refused)?;
     let agreed = Arc::clone(&handshake.agreed);
-    let below = Place::new(dir.clone());
-    // What failed after it was mounted leaves a dead mount behind.
+    // What fails after it was mounted must leave no dead mount behind, also where it failed for want of descriptors.
     let attached_by_fuser = fuseblk.is_none();
+    let below = mounts::number_of(&dir).map_err(io::Error::from);
+    let below = below.map_err(refused)?;
+    let spare = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let spare = Cell::new(Some(spare.map_err(io::Error::from).map_err(refused)?));
     let detach = || {
-        if attached_by_fuser && !below.is_top() {
+        // Unmounting takes a descriptor.
+        drop(spare.take());
+        if attached_by_fuser && mounts::number_of(&dir) != Ok(below) {
             let _ = mounts::unmount(&dir, UnmountFlags::DETACH);
         }
     };

@@ -146,11 +146,13 @@ fn start(
 /// Serves the kernel by threads that read requests and write answers, one for each of [`descriptors`].
 ///
 /// # Errors
-/// The system gives no threads.
+/// The system gives no threads, or no memory for them. A thread that found that out by itself would leave a mount that nobody answers, and
+/// the one that mounts waiting for its first answer.
 pub fn serve_device(connection: &Arc<Connection>, devices: Vec<OwnedFd>) -> io::Result<()> {
     for (number, own) in devices.into_iter().enumerate() {
+        let room = device::room(connection)?;
         start(format!("fuse-{number}"), connection, |connection| {
-            device::run(own, connection, false)
+            device::run(own, room, connection, false)
         })?;
     }
     Ok(())
@@ -164,8 +166,9 @@ pub fn serve_device(connection: &Arc<Connection>, devices: Vec<OwnedFd>) -> io::
 /// kernel waits for its rings.
 pub fn serve_rings(connection: &Arc<Connection>) -> io::Result<()> {
     let own = connection.device.as_fd().try_clone_to_owned()?;
+    let room = device::room(connection)?;
     start("fuse-device".into(), connection, |connection| {
-        device::run(own, connection, true)
+        device::run(own, room, connection, true)
     })?;
     ring::start(connection)
 }

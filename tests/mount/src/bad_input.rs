@@ -49,6 +49,7 @@ scenarios!(
     a_geometry_that_cannot_work,
     a_full_host_below_a_sparse_image,
     a_daemon_killed_while_mounted,
+    a_mount_with_few_descriptors,
     a_crash_in_the_middle_of_mkfs,
     two_copies_of_one_image,
     options_that_do_not_exist,
@@ -390,6 +391,27 @@ fn a_daemon_killed_while_mounted(bed: &TestBed) -> Result<()> {
         "nothing to tell after a clean unmount: {said}"
     );
     volume.unmount()?;
+    still_good(&mut volume)?;
+    volume.destroy()
+}
+
+/// At every number of descriptors either it mounts, and answers, or nothing is mounted.
+fn a_mount_with_few_descriptors(bed: &TestBed) -> Result<()> {
+    let mut volume = filled(bed, "few-descriptors")?;
+    for limit in 6..20 {
+        let line = format!("ulimit -n {limit}; exec \"$0\" mount \"$1\" \"$2\"");
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(line).arg(&bed.persimmon);
+        command.arg(&volume.image).arg(&volume.dir);
+        let output = command.output()?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            std::fs::read_dir(&volume.dir).with_context(|| format!("{limit}: {text}"))?;
+            volume.unmount()?;
+        } else {
+            ensure!(!is_mounted(&volume.dir)?, "{limit}: {text}");
+        }
+    }
     still_good(&mut volume)?;
     volume.destroy()
 }

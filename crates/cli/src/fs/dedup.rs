@@ -38,6 +38,8 @@ const BLOCK: usize = 4096;
 const DATA_PER_MEMORY: u64 = 1000;
 /// Least memory for hashes, bytes: enough to remember each block of 256 MiB.
 const MEMORY_MIN: u64 = 1 << 20;
+/// Longest hole that a run goes on through, bytes: as much as one call compares.
+const HOLE_MAX: u64 = 16 << 20;
 /// Longest sleep between two looks at whether to stop.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -498,7 +500,11 @@ impl Run<'_> {
         let mut at = 0;
         let mut done = 0;
         while let Some(data) = content.next_data(at)? {
-            at = at.max(data.start / BLOCK as u64 * BLOCK as u64);
+            let start = at.max(data.start / BLOCK as u64 * BLOCK as u64);
+            if start - at > HOLE_MAX {
+                done = start;
+            }
+            at = start;
             let end = data.end.min(size);
             while at < end {
                 let Some(block) = window.block(content, at, end)? else {
@@ -513,7 +519,7 @@ impl Run<'_> {
                 };
                 let known = self.table.find(hash).filter(|place| *place != here);
                 let equal = match known {
-                    Some(place) => self.share_run(place, (here, done), size)?,
+                    Some(place) => self.share_run(place, (here, done), content, (end, size))?,
                     None => 0,
                 };
                 if equal > 0 {
@@ -534,7 +540,15 @@ impl Run<'_> {
     }
 
     /// Shares what is equal from two places on, and before them, as far back as `done`. Returns how many bytes are, from there on.
-    fn share_run(&mut self, place: Place, (here, done): (Place, u64), size: u64) -> Copied<u64> {
+    /// The data at `here` ends at `end`; the run goes on through short holes, and ends at a long one: files may have holes of which years
+    /// would not see the end.
+    fn share_run(
+        &mut self,
+        place: Place,
+        (here, done): (Place, u64),
+        content: &mut dyn Content,
+        (mut end, size): (u64, u64),
+    ) -> Copied<u64> {
         let (from, to) = (place.block * BLOCK as u64, here.block * BLOCK as u64);
         let mut shared = 0;
         let mut equal = 0;
@@ -549,6 +563,13 @@ impl Run<'_> {
             shared += step.shared;
             self.outcome.bytes += step.bytes;
             self.pace()?;
+            let at = to + equal;
+            if at >= end {
+                match content.next_data(at)? {
+                    Some(data) if data.start.saturating_sub(at) <= HOLE_MAX => end = data.end,
+                    _ => break,
+                }
+            }
         }
         if equal > 0 {
             shared += self.share_before((place, here), (from, to), to - done)?;

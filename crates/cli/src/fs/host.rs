@@ -18,6 +18,7 @@ use rustix::fs::{
     renameat_with, seek, setxattr, statat, statx, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::tree::{
@@ -141,9 +142,22 @@ pub struct HostTree {
     is_in_volume: bool,
 }
 
+/// A level of directories takes one or two descriptors, and what a shell allows is 1024, for programs that cannot do with more. This one
+/// can.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // Whoever may have no more has trees that are less deep.
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
 impl HostTree {
     /// To copy from to the volume on `devices`.
     pub fn beside(devices: &[PathBuf]) -> HostTree {
+        raise_descriptors();
         let stats = devices
             .iter()
             .filter_map(|device| statat(CWD, device, AtFlags::empty()).ok());
@@ -157,6 +171,7 @@ impl HostTree {
 
     /// On one filesystem.
     pub fn on(device: u64) -> HostTree {
+        raise_descriptors();
         HostTree {
             volume: Vec::new(),
             device: Some(device),

@@ -144,6 +144,31 @@ fn two_copies_of_a_tree_become_one() {
     is_sound(&place);
 }
 
+/// Two files that are equal up to their ends, most of which is a hole: nobody compares that. A terabyte took a minute, and 2^63 bytes years.
+#[test]
+fn long_holes_are_passed_by() {
+    let place = Place::in_memory();
+    let image = place.dir().join("img");
+    Filesystem::create(&image, &Create::sized(64 << 20)).unwrap();
+    let filesystem = open(&place);
+    let (start, end) = (noise(7, 10 * BLOCK), noise(8, 10 * BLOCK));
+    let far = 1 << 37;
+    for name in ["/one", "/two"] {
+        let options = OpenOptions::new().write(true).create(true);
+        let file = filesystem.open_file(name, &options).unwrap();
+        file.write_at(&start, 0).unwrap();
+        file.write_at(&end, far).unwrap();
+        file.set_len(2 * far).unwrap();
+    }
+    filesystem.close().unwrap();
+    let done = place.json(&["dedup", "img"]);
+    assert_eq!(done["complete"], true);
+    let data = 20 * BLOCK as u64;
+    assert!(number(&done, "shared_bytes") >= data, "{done}");
+    assert!(number(&done, "bytes") < 1 << 30, "{done}");
+    is_sound(&place);
+}
+
 /// A copy at another place of a file, and blocks that come again within one; with memory for a sample of the hashes.
 #[test]
 fn runs_are_found_wherever_they_begin_and_with_little_memory() {

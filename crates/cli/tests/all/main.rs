@@ -9,6 +9,7 @@ mod fs;
 mod fs_trouble;
 mod fsck;
 mod grow;
+mod limits;
 mod newer;
 mod output;
 mod quota;

@@ -2,12 +2,14 @@
 
 use persimmon_sync::Mutex;
 use std::fmt;
-use std::fs::File;
+use std::fs;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use persimmon_format::container::{COPIES, ContainerError, Layout, Superblock};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::ahead::STEP_MAX;
 use super::contents::{Contents, Damage, Shortened};
@@ -157,6 +159,9 @@ impl ImageDevice {
             check_not_overwritten(path, &*host, length)?;
         }
         let layout = layout_of(path, &found.superblock)?;
+        if !how.read_only && fs::metadata(path).is_ok_and(|found| found.is_file()) {
+            check_limit(path, layout.total)?;
+        }
         let host = if length < layout.total {
             lengthened(path, host, length, &layout, how)?
         } else {
@@ -329,6 +334,21 @@ pub(super) fn settle(path: &Path, host: &dyn Host, read_only: bool) -> Result<()
     host.drop_cached().map_err(|error| explain(path, &error))
 }
 
+/// The system ends a process, or answers an error, that writes to a file behind its limit: in the midst of work, and the image's own records
+/// are at its end.
+fn check_limit(path: &Path, total: u64) -> Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < total => {
+            let message = format!(
+                "processes may write {limit} bytes of a file here (`ulimit -f`, RLIMIT_FSIZE), and the image has {total}: raise the limit"
+            );
+            let os_error = Some(Errno::FBIG.raw_os_error());
+            Err(open_error_of(path, &message, os_error))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn layout_of(path: &Path, superblock: &Superblock) -> Result<Layout> {
     superblock
         .layout()
@@ -393,7 +413,7 @@ fn lengthened(
 
 pub(super) fn foreign(path: &Path) -> DeviceError {
     const SEARCH: &str = "`persimmon recover` looks for what is left of one everywhere on it";
-    let file = match File::open(path) {
+    let file = match probe::open(path) {
         Ok(file) => file,
         Err(error) => return explain(path, &error),
     };

@@ -19,7 +19,7 @@ use crate::linux::make::{self, Claim};
 use crate::linux::ready::{self, LeftOut};
 use crate::lock::{explain, lock_opened, open_error, unescape};
 use crate::options::{CreateOptions, OpenOptions};
-use crate::probe::Identity;
+use crate::probe::{self, Identity};
 use crate::{BufferMut, Geometry, Result, ZoneId, ZoneInfo, ZoneState};
 
 /// What stands before the directory in a URI.
@@ -114,7 +114,7 @@ struct Found {
 /// Looks at what a URI names.
 fn look(uri: &Path) -> Result<Found> {
     let dir = directory(uri).ok_or_else(|| open_error(uri, "is not zonefs:DIRECTORY"))?;
-    let file = File::open(dir).map_err(|error| explain(uri, &error))?;
+    let file = probe::open(dir).map_err(|error| explain(uri, &error))?;
     let statfs = rustix::fs::fstatfs(&file).map_err(|error| explain(uri, &error.into()))?;
     if statfs.f_type as u64 != MAGIC {
         let message =

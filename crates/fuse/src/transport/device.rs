@@ -137,7 +137,8 @@ impl Later for Device {
 }
 
 /// Room for requests.
-fn buffer(connection: &Connection) -> io::Result<Room> {
+/// The memory of one thread, for [`run`].
+pub fn room(connection: &Connection) -> io::Result<Room> {
     let mut buffer = Room::new(BUFFER_BYTES)?;
     if connection.write_back.is_supervised() {
         lock(&mut buffer);
@@ -163,11 +164,15 @@ fn request(buffer: &mut Room) -> &mut [u8] {
 
 /// Serves until the connection ends. `lazily` is for a device from which only those requests come
 /// that nobody waits for.
-pub fn run(device: OwnedFd, connection: &Connection, lazily: bool) -> io::Result<()> {
+pub fn run(
+    device: OwnedFd,
+    mut room: Room,
+    connection: &Connection,
+    lazily: bool,
+) -> io::Result<()> {
     let server = &*connection.server;
     let device = Arc::new(device);
-    let mut buffer = buffer(connection)?;
-    let buffer = request(&mut buffer);
+    let buffer = request(&mut room);
     loop {
         let len = match rustix::io::read(&device, &mut *buffer) {
             Ok(len) => len,

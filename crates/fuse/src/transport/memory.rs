@@ -68,6 +68,9 @@ pub struct Room {
     len: usize,
 }
 
+// SAFETY: memory that belongs to this value alone, as that of a vector.
+unsafe impl Send for Room {}
+
 impl Room {
     /// Of `len` bytes.
     pub fn new(len: usize) -> io::Result<Room> {
