@@ -7,7 +7,7 @@ mod clone;
 mod cp;
 pub mod dedup;
 mod df;
-mod host;
+pub mod host;
 mod ls;
 mod names;
 mod restore;

@@ -3,10 +3,8 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::fs::Metadata;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -15,9 +13,11 @@ use persimmon::internal::device::ZonedDevice;
 use persimmon::internal::format::shown;
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::{ContentUsage, FileUsage, Inspector, UsageByStorage};
+use rustix::fs::{FileType, Stat};
 use serde::Serialize;
 
 use crate::exit;
+use crate::fs::host::{HostNode, raise_descriptors};
 use crate::live::{self, Target};
 use crate::output;
 use crate::report::Info;
@@ -158,46 +158,53 @@ struct Walk {
 
 impl Walk {
     fn tree(&mut self, top: &Path) -> Result<()> {
-        let metadata = std::fs::symlink_metadata(top);
-        let metadata = metadata.with_context(|| top.display().to_string())?;
-        let device = metadata.dev();
-        let mut queue = vec![(top.to_owned(), metadata)];
-        while let Some((path, metadata)) = queue.pop() {
-            // What is mounted below is another filesystem.
-            if metadata.dev() != device {
-                continue;
-            }
-            let looked = if metadata.is_dir() {
-                self.directory(&path, &mut queue)
-            } else if metadata.is_file() {
-                self.file(&path, &metadata)
-            } else {
-                Ok(())
-            };
+        raise_descriptors();
+        let named = || top.display().to_string();
+        let node = HostNode::of(top).with_context(named)?;
+        let device = node.stat().with_context(named)?.st_dev;
+        // By open directories: a path may be longer than the system takes.
+        let mut queue = vec![(top.to_owned(), node)];
+        while let Some((path, node)) = queue.pop() {
+            let looked = self.node(&path, &node, device, &mut queue);
             self.note(&path, looked);
         }
         Ok(())
     }
 
-    fn directory(&mut self, path: &Path, queue: &mut Vec<(PathBuf, Metadata)>) -> io::Result<()> {
-        for entry in std::fs::read_dir(path)? {
-            let below = entry?.path();
-            match std::fs::symlink_metadata(&below) {
-                Ok(metadata) => queue.push((below, metadata)),
-                Err(error) => self.note(&below, Err(error)),
-            }
+    fn node(
+        &mut self,
+        path: &Path,
+        node: &HostNode,
+        device: u64,
+        queue: &mut Vec<(PathBuf, HostNode)>,
+    ) -> io::Result<()> {
+        let stat = node.stat()?;
+        // What is mounted below is another filesystem.
+        if stat.st_dev != device {
+            return Ok(());
         }
-        Ok(())
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                let below = node.entries()?.into_iter().map(|entry| {
+                    let name = OsStr::from_bytes(entry.node.name());
+                    (path.join(name), entry.node)
+                });
+                queue.extend(below);
+                Ok(())
+            }
+            FileType::RegularFile => self.file(node, &stat),
+            _ => Ok(()),
+        }
     }
 
-    fn file(&mut self, path: &Path, metadata: &Metadata) -> io::Result<()> {
-        if metadata.nlink() > 1 && !self.counted.insert(metadata.ino()) {
+    fn file(&mut self, node: &HostNode, stat: &Stat) -> io::Result<()> {
+        if stat.st_nlink > 1 && !self.counted.insert(stat.st_ino) {
             return Ok(());
         }
         let (mut usage, mut shared) = (FileUsage::default(), Vec::new());
-        let mut next = (metadata.blocks() > 0).then_some(0);
+        let mut next = (stat.st_blocks > 0).then_some(0);
         while let Some(from) = next {
-            let look = storage::ask(path, from)?;
+            let look = storage::ask(&node.path(), from)?;
             usage.take_in(&look.usage);
             shared.extend(look.shared);
             next = look.next;

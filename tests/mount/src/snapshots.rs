@@ -1,8 +1,11 @@
 //! Snapshots on a mount: through the directory that lists them, and by the command.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use rustix::fs::{Mode, OFlags, mkdirat, openat};
 
 use crate::command::{output, script};
 use crate::posix::expect::noise;
@@ -27,6 +30,12 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "snapshots::the_command_works_on_a_mount",
         run: the_command_works_on_a_mount,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+    Scenario {
+        name: "snapshots::paths_longer_than_the_system_takes_end_no_walk",
+        run: paths_longer_than_the_system_takes_end_no_walk,
         limit_seconds: 120,
         only_persimmon: true,
     },
@@ -148,6 +157,37 @@ fn what_walks_all_files_does_not_walk_them(bed: &TestBed) -> Result<()> {
 /// A tree but for the numbers of inodes, which say in which snapshot one is.
 fn look(dir: &Path) -> Result<Snapshot> {
     Ok(Snapshot::take(dir)?.without_numbers())
+}
+
+/// Any user could make such a path, and `diff` and `usage` of the whole volume ended there.
+fn paths_longer_than_the_system_takes_end_no_walk(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("deep", 1 << 30, &[])?;
+    volume.mount(&[])?;
+    let name = "n".repeat(250);
+    said(&volume, &["create", "before"])?;
+    let mut directory = std::os::fd::OwnedFd::from(File::open(&volume.dir)?);
+    for _ in 0..20 {
+        mkdirat(&directory, &name, Mode::RWXU)?;
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY;
+        directory = openat(&directory, &name, flags, Mode::empty())?;
+    }
+    let flags = OFlags::CREATE | OFlags::WRONLY;
+    let file = openat(&directory, "file", flags, Mode::RUSR)?;
+    File::from(file).write_all(&noise(5, 8192))?;
+    let diff = said(&volume, &["diff", "before"])?;
+    let last = diff.lines().last().unwrap_or_default();
+    ensure!(
+        last.len() > 4096 && last.ends_with("/file") && diff.lines().count() == 21,
+        "{diff}"
+    );
+    let usage = output(volume.tool("usage").arg(&volume.dir).arg("--json"))?;
+    let usage: serde_json::Value = serde_json::from_str(&usage)?;
+    ensure!(
+        usage["files"] == 1 && usage["content_bytes"] == 8192 && usage["unreadable"] == 0,
+        "{usage}"
+    );
+    drop(directory);
+    volume.unmount()
 }
 
 /// What the command says.

@@ -1,10 +1,11 @@
 //! The host's files as where from and where to. Relative to open directories: no symbolic link below the top is ever
 //! followed, whoever changes the tree meanwhile. What was made is changed by its open descriptor alone: a name may be another file's by then.
 
+mod node;
+
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,13 +13,12 @@ use std::sync::Arc;
 use persimmon::vfs::NamedIno;
 use persimmon::{Ino, Timestamp};
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, StatxFlags,
-    Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, copy_file_range, fstat, ftruncate,
-    lgetxattr, linkat, llistxattr, mkdirat, mknodat, openat, readlinkat, removexattr,
-    renameat_with, seek, setxattr, statat, statx, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec, Timestamps,
+    Uid, XattrFlags, chmod, chownat, copy_file_range, fstat, ftruncate, linkat, mkdirat, mknodat,
+    openat, readlinkat, removexattr, renameat_with, seek, setxattr, statat, symlinkat, unlinkat,
+    utimensat,
 };
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::tree::{
@@ -27,16 +27,12 @@ use super::tree::{
 };
 use crate::control;
 
-/// The most that the names, or one value, of extended attributes can be.
-const XATTR_MAX: usize = 64 << 10;
+use node::{DIRECTORY, of_fd};
+pub use node::{HostNode, raise_descriptors};
+
 /// Names tried for something that is not complete yet.
 const ATTEMPTS: u32 = 1000;
 const ACCESS_LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
-
-const DIRECTORY: OFlags = OFlags::DIRECTORY
-    .union(OFlags::RDONLY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
 
 /// Opens a directory that somebody named; links are followed.
 pub fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
@@ -46,16 +42,6 @@ pub fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
         DIRECTORY.difference(OFlags::NOFOLLOW),
         Mode::empty(),
     )
-}
-
-/// A path for the calls that take no descriptor, or not one of `O_PATH`: it leads to what is open, whatever its name is now.
-fn of_fd(open: BorrowedFd<'_>) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
-}
-
-/// A path for the calls that take no open directory.
-fn by_fd(directory: &OwnedFd, name: &[u8]) -> PathBuf {
-    of_fd(directory.as_fd()).join(std::ffi::OsStr::from_bytes(name))
 }
 
 /// A name that nobody can foresee, for what is not complete yet.
@@ -93,44 +79,6 @@ fn open_made(directory: &OwnedFd, name: &[u8], kind: &Kind) -> Copied<OwnedFd> {
     }
 }
 
-/// Where something is: a name in an open directory.
-pub struct HostNode {
-    directory: Arc<OwnedFd>,
-    name: Vec<u8>,
-}
-
-impl HostNode {
-    /// What a path names; a link at its end is not followed.
-    pub fn of(path: &Path) -> rustix::io::Result<HostNode> {
-        let (above, name) = match (path.parent(), path.file_name()) {
-            (Some(above), Some(name)) => (above, name.as_bytes()),
-            // The root, or a path that ends in dots.
-            _ => (path, b".".as_slice()),
-        };
-        let above = if above.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            above
-        };
-        Ok(HostNode {
-            directory: Arc::new(open_directory(above)?),
-            name: name.to_vec(),
-        })
-    }
-
-    pub fn stat(&self) -> rustix::io::Result<Stat> {
-        statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW)
-    }
-
-    /// The number of the mount that it is reached through, where the kernel tells it (Linux 5.8). Asks no filesystem.
-    pub fn mount(&self) -> Option<u64> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-        let told = statx(&self.directory, &*self.name, flags, StatxFlags::MNT_ID).ok()?;
-        let is_told = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::MNT_ID);
-        is_told.then_some(told.stx_mnt_id)
-    }
-}
-
 /// The host's files, but for those that hold the volume.
 pub struct HostTree {
     volume: Vec<Identity>,
@@ -140,18 +88,6 @@ pub struct HostTree {
     mount: Option<u64>,
     /// It is a mounted volume, of which the daemon clones what is in a directory.
     is_in_volume: bool,
-}
-
-/// A level of directories takes one or two descriptors, and what a shell allows is 1024, for programs that cannot do with more. This one
-/// can.
-fn raise_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    // Whoever may have no more has trees that are less deep.
-    let _ = setrlimit(Resource::Nofile, raised);
 }
 
 impl HostTree {
@@ -208,34 +144,6 @@ fn time(seconds: i64, nanoseconds: u64) -> Timestamp {
     }
 }
 
-fn xattrs(path: &Path) -> rustix::io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut names = vec![0; XATTR_MAX];
-    let len = match llistxattr(path, &mut names) {
-        Ok(len) => len,
-        // A filesystem without any.
-        Err(Errno::OPNOTSUPP) => 0,
-        Err(error) => return Err(error),
-    };
-    names.truncate(len);
-    let mut found = Vec::new();
-    for name in names
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
-        let mut value = vec![0; XATTR_MAX];
-        match lgetxattr(path, name, &mut value) {
-            Ok(len) => {
-                value.truncate(len);
-                found.push((name.to_vec(), value));
-            }
-            // Removed meanwhile.
-            Err(Errno::NODATA) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(found)
-}
-
 impl Tree for HostTree {
     type Node = HostNode;
 
@@ -285,29 +193,14 @@ impl Tree for HostTree {
                 gid: stat.st_gid,
                 atime: time(stat.st_atime, stat.st_atime_nsec),
                 mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-                xattrs: xattrs(&by_fd(&node.directory, &node.name))?,
+                xattrs: node.xattrs()?,
             },
         })
     }
 
-    /// All names at once: a listing that stays open would take a descriptor more for each level.
     fn children(&self, node: &HostNode) -> Copied<Children<HostNode>> {
-        let directory = openat(&node.directory, &*node.name, DIRECTORY, Mode::empty())?;
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&directory)? {
-            let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." {
-                names.push(name);
-            }
-        }
-        let directory = Arc::new(directory);
-        Ok(Box::new(names.into_iter().map(move |name| {
-            let node = HostNode {
-                directory: Arc::clone(&directory),
-                name: name.clone(),
-            };
-            Ok((name, node))
-        })))
+        let nodes = node.entries()?.into_iter().map(|entry| entry.node);
+        Ok(Box::new(nodes.map(|node| Ok((node.name.clone(), node)))))
     }
 
     fn directory_in_volume(&self, node: &HostNode) -> Option<Ino> {

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,12 +11,16 @@ use persimmon::internal::format::Ino;
 use persimmon::vfs::{Handle, Listing};
 use persimmon::{Caller, FileKind, FilesystemError, Timestamp, Vfs};
 
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
 use super::diff::{Child, Side, State};
+use crate::fs::host::{HostNode, raise_descriptors};
 
 /// The cookie of `..`, behind which the entries of a directory begin.
 const AFTER_DOTS: u64 = 2;
-/// The longest list of extended attributes that the system gives, and the longest value.
-const XATTR_BYTES_MAX: usize = 64 << 10;
+
+type Errnos<T> = rustix::io::Result<T>;
 
 /// In a volume that is not mounted.
 pub struct VolumeSide {
@@ -89,45 +91,57 @@ impl Side for VolumeSide {
 
 /// Below a directory of a mount.
 pub struct MountSide {
-    top: PathBuf,
+    top: MountNode,
     ino: Ino,
     device: u64,
 }
 
+/// Something there. By open directories: a path may be longer than the system takes.
+#[derive(Clone)]
+pub struct MountNode {
+    node: HostNode,
+    /// For messages.
+    path: PathBuf,
+}
+
 impl MountSide {
-    pub fn new(top: PathBuf) -> Result<MountSide> {
-        let metadata = std::fs::symlink_metadata(&top);
-        let metadata = metadata.with_context(|| top.display().to_string())?;
+    pub fn new(path: PathBuf) -> Result<MountSide> {
+        raise_descriptors();
+        let named = || path.display().to_string();
+        let node = HostNode::of(&path).with_context(named)?;
+        let stat = node.stat().with_context(named)?;
         Ok(MountSide {
-            ino: Ino(metadata.ino()).plain(),
-            device: metadata.dev(),
-            top,
+            ino: Ino(stat.st_ino).plain(),
+            device: stat.st_dev,
+            top: MountNode { node, path },
         })
     }
 
-    fn try_list(&self, directory: &PathBuf) -> io::Result<BTreeMap<Vec<u8>, Child<PathBuf>>> {
-        let mut list = BTreeMap::new();
+    fn try_list(&self, directory: &MountNode) -> Errnos<BTreeMap<Vec<u8>, Child<MountNode>>> {
         // What is mounted there is another filesystem.
-        if std::fs::symlink_metadata(directory)?.dev() != self.device {
-            return Ok(list);
+        if directory.node.stat()?.st_dev != self.device {
+            return Ok(BTreeMap::new());
         }
-        for entry in std::fs::read_dir(directory)? {
-            let entry = entry?;
+        let entries = directory.node.entries()?.into_iter().map(|entry| {
+            let name = entry.node.name().to_vec();
             let child = Child {
-                ino: Ino(entry.ino()).plain(),
-                is_directory: entry.file_type()?.is_dir(),
-                node: entry.path(),
+                ino: Ino(entry.ino).plain(),
+                is_directory: entry.kind == FileType::Directory,
+                node: MountNode {
+                    path: directory.path.join(OsStr::from_bytes(&name)),
+                    node: entry.node,
+                },
             };
-            list.insert(entry.file_name().as_bytes().to_vec(), child);
-        }
-        Ok(list)
+            (name, child)
+        });
+        Ok(entries.collect())
     }
 }
 
 impl Side for MountSide {
-    type Node = PathBuf;
+    type Node = MountNode;
 
-    fn root(&self) -> Child<PathBuf> {
+    fn root(&self) -> Child<MountNode> {
         Child {
             ino: self.ino,
             is_directory: true,
@@ -135,67 +149,47 @@ impl Side for MountSide {
         }
     }
 
-    fn list(&self, directory: &PathBuf) -> Result<BTreeMap<Vec<u8>, Child<PathBuf>>> {
+    fn list(&self, directory: &MountNode) -> Result<BTreeMap<Vec<u8>, Child<MountNode>>> {
         match self.try_list(directory) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeMap::new()),
-            list => list.with_context(|| directory.display().to_string()),
+            Err(Errno::NOENT) => Ok(BTreeMap::new()),
+            list => list.with_context(|| directory.path.display().to_string()),
         }
     }
 
-    fn state(&self, node: &PathBuf) -> Result<State> {
-        let state = || -> io::Result<State> {
-            let metadata = std::fs::symlink_metadata(node)?;
-            let time = |seconds, nanoseconds: i64| Timestamp {
+    fn state(&self, node: &MountNode) -> Result<State> {
+        let state = || -> Errnos<State> {
+            let stat = node.node.stat()?;
+            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            let time = |seconds, nanoseconds: u64| Timestamp {
                 seconds,
                 nanoseconds: nanoseconds as u32,
             };
-            let modified = time(metadata.mtime(), metadata.mtime_nsec());
-            let changed = time(metadata.ctime(), metadata.ctime_nsec());
-            let size_and_times = (metadata.len(), modified, changed);
+            let modified = time(stat.st_mtime, stat.st_mtime_nsec);
+            let changed = time(stat.st_ctime, stat.st_ctime_nsec);
+            let size_and_times = (stat.st_size as u64, modified, changed);
+            let mut xattrs = match is_directory {
+                true => node.node.xattrs()?,
+                false => Vec::new(),
+            };
+            xattrs.sort();
             Ok(State {
-                mode: metadata.mode(),
-                uid: metadata.uid(),
-                gid: metadata.gid(),
-                size_and_times: (!metadata.is_dir()).then_some(size_and_times),
-                xattrs: match metadata.is_dir() {
-                    true => xattrs(node)?,
-                    false => Vec::new(),
-                },
+                mode: stat.st_mode,
+                uid: stat.st_uid,
+                gid: stat.st_gid,
+                size_and_times: (!is_directory).then_some(size_and_times),
+                xattrs,
             })
         };
         match state() {
             // Gone meanwhile: other than it was.
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(State {
+            Err(Errno::NOENT) => Ok(State {
                 mode: 0,
                 uid: 0,
                 gid: 0,
                 size_and_times: None,
                 xattrs: Vec::new(),
             }),
-            state => state.with_context(|| node.display().to_string()),
+            state => state.with_context(|| node.path.display().to_string()),
         }
     }
-}
-
-fn xattrs(path: &PathBuf) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut names = vec![0; XATTR_BYTES_MAX];
-    let len = rustix::fs::llistxattr(path, &mut names[..])?;
-    names.truncate(len);
-    let mut found = Vec::new();
-    for name in names
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
-        let mut value = vec![0; XATTR_BYTES_MAX];
-        match rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) {
-            Ok(len) => {
-                value.truncate(len);
-                found.push((name.to_vec(), value));
-            }
-            Err(rustix::io::Errno::NODATA) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    found.sort();
-    Ok(found)
 }
