@@ -44,7 +44,7 @@ const QUOTAS_FROM: u64 = 12_000_000_000;
 const TWOS_STEP: u64 = 101;
 
 /// Seeds that once found something.
-const FOUND: [u64; 31] = [
+const FOUND: &[u64] = &[
     6_527,
     6_987,
     14_866,
@@ -82,7 +82,7 @@ const FOUND: [u64; 31] = [
 #[test]
 fn seeds_that_found_something_find_nothing() {
     for seed in FOUND {
-        let case = Case::new(Origin::Seed(seed), &Sequences::new()).unwrap();
+        let case = Case::new(Origin::Seed(*seed), &Sequences::new()).unwrap();
         if let Err(failure) = replay(&Filesystem, &case) {
             panic!("{failure}");
         }

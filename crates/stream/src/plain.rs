@@ -69,8 +69,17 @@ impl OpenDirectory {
 }
 
 /// A path to what is open, for calls that take no descriptor that was opened only to be named.
+/// Bytes free on a filesystem that is not full: sixteen times the longest attribute.
+const ROOM: u64 = 1 << 20;
+
 fn path_of(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Whether there is room for the longest attribute, and then some.
+fn has_room(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let stat = rustix::fs::fstatvfs(fd)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize) >= ROOM)
 }
 
 fn os(name: &[u8]) -> &OsStr {
@@ -390,9 +399,16 @@ impl Target for Directory {
     ) -> io::Result<()> {
         let fd = self.named(at, name)?;
         let flags = XattrFlags::empty();
-        self.writable(fd.as_fd(), |path| {
+        let set = self.writable(fd.as_fd(), |path| {
             rustix::fs::setxattr(path, os(attribute), value, flags)
-        })
+        });
+        match set {
+            // ext4 says so of what is longer than it stores, too.
+            Err(error) if error.kind() == ErrorKind::StorageFull && has_room(fd.as_fd())? => {
+                Err(Errno::TOOBIG.into())
+            }
+            set => set,
+        }
     }
 
     fn remove_xattr(

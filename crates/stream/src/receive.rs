@@ -768,7 +768,6 @@ fn is_refusal(error: &io::Error) -> bool {
         libc::EINVAL,
         libc::E2BIG,
         libc::ERANGE,
-        libc::ENOSPC,
         libc::EOVERFLOW,
     ];
     error

@@ -28,7 +28,7 @@ use super::tree::{
 use crate::control;
 
 use node::{DIRECTORY, of_fd};
-pub use node::{HostNode, raise_descriptors};
+pub use node::{HostNode, raise_descriptors, time};
 
 /// Names tried for something that is not complete yet.
 const ATTEMPTS: u32 = 1000;
@@ -135,13 +135,6 @@ impl HostTree {
 
 fn identity(stat: &Stat) -> Identity {
     Identity(stat.st_dev, stat.st_ino)
-}
-
-fn time(seconds: i64, nanoseconds: u64) -> Timestamp {
-    Timestamp {
-        seconds,
-        nanoseconds: u32::try_from(nanoseconds).unwrap_or_default(),
-    }
 }
 
 impl Tree for HostTree {

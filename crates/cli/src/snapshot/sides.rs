@@ -9,13 +9,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use persimmon::internal::format::Ino;
 use persimmon::vfs::{Handle, Listing};
-use persimmon::{Caller, FileKind, FilesystemError, Timestamp, Vfs};
+use persimmon::{Caller, FileKind, FilesystemError, Vfs};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::diff::{Child, Side, State};
-use crate::fs::host::{HostNode, raise_descriptors};
+use crate::fs::host::{HostNode, raise_descriptors, time};
 
 /// The cookie of `..`, behind which the entries of a directory begin.
 const AFTER_DOTS: u64 = 2;
@@ -160,10 +160,6 @@ impl Side for MountSide {
         let state = || -> Errnos<State> {
             let stat = node.node.stat()?;
             let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-            let time = |seconds, nanoseconds: u64| Timestamp {
-                seconds,
-                nanoseconds: nanoseconds as u32,
-            };
             let modified = time(stat.st_mtime, stat.st_mtime_nsec);
             let changed = time(stat.st_ctime, stat.st_ctime_nsec);
             let size_and_times = (stat.st_size as u64, modified, changed);

@@ -194,22 +194,22 @@ impl Op {
     /// Whether it may free something of a file, or take it from an owner, once it is in the history.
     #[must_use]
     pub fn may_free(&self) -> bool {
-        match self {
+        matches!(
+            self,
             Op::Unlink { .. }
-            | Op::Rename { .. }
-            | Op::Open { truncate: true, .. }
-            | Op::Close { .. }
-            | Op::Truncate { .. }
-            | Op::Allocate { .. }
-            | Op::Copy { .. }
-            | Op::Chown { .. }
-            | Op::Chgrp { .. }
-            | Op::SetProject { .. }
-            | Op::SetProjectBelow { .. }
-            | Op::RollBack { .. }
-            | Op::Remount => true,
-            _ => false,
-        }
+                | Op::Rename { .. }
+                | Op::Open { truncate: true, .. }
+                | Op::Close { .. }
+                | Op::Truncate { .. }
+                | Op::Allocate { .. }
+                | Op::Copy { .. }
+                | Op::Chown { .. }
+                | Op::Chgrp { .. }
+                | Op::SetProject { .. }
+                | Op::SetProjectBelow { .. }
+                | Op::RollBack { .. }
+                | Op::Remount
+        )
     }
 
     /// One word for tables.

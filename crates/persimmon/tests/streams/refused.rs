@@ -228,6 +228,56 @@ fn long_values_of_attributes_are_sent() {
     assert_eq!(target.fs.list_xattrs("/file").unwrap().len(), 4);
 }
 
+/// An attribute for which there is no room was left out with a warning, and the stream went on to its end. The system's own word for a full
+/// disk ends it; with room it goes on.
+#[test]
+fn attributes_that_find_no_room_end_a_stream() {
+    let (source, target) = (Memory::new(), Memory::new());
+    for file in 0..40 {
+        let path = format!("/{file}");
+        source.fs.write(&path, b"").unwrap();
+        for at in 0..8 {
+            let value = noise(60_000 + file);
+            source
+                .fs
+                .set_xattr(&path, &format!("user.{at}"), &value)
+                .unwrap();
+        }
+    }
+    source.fs.take_snapshot("one", false).unwrap();
+    // A snapshot holds nearly all of the target.
+    let filler = noise(1 << 20);
+    target.fs.create_dir("/filler").unwrap();
+    let filled = (0..).take_while(|at| {
+        let written = target.fs.write(format!("/filler/{at}"), &filler);
+        written.is_ok()
+    });
+    assert!(filled.count() > 20);
+    for at in 0..5 {
+        target.fs.remove_file(format!("/filler/{at}")).unwrap();
+    }
+    target.fs.take_snapshot("held", false).unwrap();
+    target.fs.remove_dir_all("/filler").unwrap();
+    let stream = sent(&source.fs, "one", None, None);
+    let mut warnings = Warnings::default();
+    let went = receive(
+        &stream[..],
+        &mut VolumeTarget::new(&target.fs),
+        &mut warnings,
+    );
+    assert_eq!(warnings.0, []);
+    let ReceiveError::Target { source: error, .. } = went.unwrap_err() else {
+        panic!("it ended for another reason");
+    };
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    target.fs.delete_snapshot("held").unwrap();
+    let token = resume_token(&mut VolumeTarget::new(&target.fs)).unwrap();
+    let rest = sent(&source.fs, "one", None, Some(&token));
+    received(&mut VolumeTarget::new(&target.fs), &rest);
+    let due = of_volume(&source.fs, snapshot_root(&source.fs, "one"));
+    compare(&due, &of_volume(&target.fs, ROOT), "one");
+}
+
 /// What is as it was costs nothing, and what changed costs what it is.
 #[test]
 fn a_stream_is_as_long_as_what_changed() {

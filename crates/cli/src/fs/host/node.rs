@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use persimmon::Timestamp;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxFlags, lgetxattr, llistxattr, openat,
     statat, statx,
@@ -113,6 +114,14 @@ pub struct HostEntry {
     pub node: HostNode,
     pub ino: u64,
     pub kind: FileType,
+}
+
+/// A time that `stat` tells.
+pub fn time(seconds: i64, nanoseconds: u64) -> Timestamp {
+    Timestamp {
+        seconds,
+        nanoseconds: u32::try_from(nanoseconds).unwrap_or_default(),
+    }
 }
 
 /// A level of directories takes one or two descriptors, and what a shell allows is 1024, for programs that cannot do with more. This one

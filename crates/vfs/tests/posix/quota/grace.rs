@@ -5,16 +5,20 @@ use persimmon_vfs::{Author, Grace, OwnerKind, ROOT};
 
 use super::*;
 
-#[test]
-fn a_soft_limit_may_be_exceeded_for_the_grace_time() {
+/// A filesystem with grace times of 10,000 seconds, and a user.
+fn graced() -> (Fixture, Owner) {
     let fs = fixture();
-    let of = owner(OwnerKind::User, ALICE);
-    let quota = quotas(&fs);
     let grace = Grace {
         bytes: 10_000,
         inodes: 10_000,
     };
-    quota.set_grace(OwnerKind::User, grace).unwrap();
+    quotas(&fs).set_grace(OwnerKind::User, grace).unwrap();
+    (fs, owner(OwnerKind::User, ALICE))
+}
+
+#[test]
+fn a_soft_limit_may_be_exceeded_for_the_grace_time() {
+    let (fs, of) = graced();
     let limits = NewLimits {
         bytes_soft: Some(MIB),
         bytes_hard: Some(4 * MIB),
@@ -56,13 +60,7 @@ fn a_soft_limit_may_be_exceeded_for_the_grace_time() {
 /// The end of a grace time that was over long ago counted for the new limit: who had taken less meanwhile could write nothing any more.
 #[test]
 fn a_lower_limit_gives_a_grace_time_of_its_own() {
-    let fs = fixture();
-    let of = owner(OwnerKind::User, ALICE);
-    let grace = Grace {
-        bytes: 10_000,
-        inodes: 10_000,
-    };
-    quotas(&fs).set_grace(OwnerKind::User, grace).unwrap();
+    let (fs, of) = graced();
     let soft = |bytes| NewLimits {
         bytes_soft: Some(bytes),
         ..NewLimits::default()
@@ -89,13 +87,7 @@ fn a_lower_limit_gives_a_grace_time_of_its_own() {
 /// end of the one before counted, and the next byte was refused.
 #[test]
 fn a_grace_time_is_over_where_less_is_taken() {
-    let fs = fixture();
-    let of = owner(OwnerKind::User, ALICE);
-    let grace = Grace {
-        bytes: 10_000,
-        inodes: 10_000,
-    };
-    quotas(&fs).set_grace(OwnerKind::User, grace).unwrap();
+    let (fs, of) = graced();
     let soft = NewLimits {
         bytes_soft: Some(MIB),
         inodes_soft: Some(2),
