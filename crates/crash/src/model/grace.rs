@@ -400,6 +400,8 @@ impl Model {
         };
         if account != before {
             self.enter(|tree| tree.set_account(owner, account));
+            // What was freed may enter the tree later than this was found.
+            self.end_graces(false);
         }
         Ok(())
     }
