@@ -140,6 +140,8 @@ impl Model {
             }
             Op::RollBack { to, keep } => {
                 self.close_all()?;
+                // What the closed files took is freed before the roll-back.
+                self.end_graces(true);
                 there(self, to)?;
                 keep.iter().try_for_each(|keep| vacant(self, keep))?;
                 self.enter(|tree| {

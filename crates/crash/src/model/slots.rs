@@ -157,9 +157,7 @@ impl Model {
     /// Unlinked files are gone with their last handle.
     pub(super) fn close_all(&mut self) -> Result<(), Errno> {
         let slots: Vec<u8> = self.slots.keys().copied().collect();
-        slots.into_iter().try_for_each(|slot| self.close(slot))?;
-        self.end_graces(true);
-        Ok(())
+        slots.into_iter().try_for_each(|slot| self.close(slot))
     }
 
     /// A snapshot is about to be deleted.

@@ -136,8 +136,7 @@ impl Later for Device {
     }
 }
 
-/// Room for requests.
-/// The memory of one thread, for [`run`].
+/// The memory in which one thread that calls [`run`] receives requests.
 pub fn room(connection: &Connection) -> io::Result<Room> {
     let mut buffer = Room::new(BUFFER_BYTES)?;
     if connection.write_back.is_supervised() {

@@ -10,11 +10,11 @@ use crate::history::{Random, acl, step};
 use crate::tree::{compare, of_directory, of_volume};
 use crate::{Memory, Warnings, sent, snapshot_root};
 
-/// A target whose receiver has so many calls left.
+/// A target that fails after some calls, as if its receiver were killed.
 struct Killed<T> {
     target: T,
     left: u64,
-    /// It dies when it has made so many things.
+    /// The number of creations after which it fails.
     makes: u64,
 }
 

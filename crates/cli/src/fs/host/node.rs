@@ -1,5 +1,5 @@
-//! Something on the host: a name in an open directory. So no symbolic link is followed, whoever changes the tree meanwhile, and a path may be longer
-//! than the system takes.
+//! A file of the host as a name in an open directory: no symbolic link on the way to it is followed, even if the tree changes meanwhile, and its path
+//! may be longer than `PATH_MAX`.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ impl HostNode {
         } else {
             above
         };
-        // Whoever may go through it need not read it.
+        // Searching this directory is enough: it need not be readable.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(HostNode {
             directory: Arc::new(openat(CWD, above, flags, Mode::empty())?),
@@ -132,7 +132,7 @@ pub fn raise_descriptors() {
         current: limit.maximum,
         ..limit
     };
-    // Whoever may have no more has trees that are less deep.
+    // If the limit cannot be raised, only less deep trees can be walked.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 

@@ -81,7 +81,7 @@ pub(super) fn keep(cache: &PageCache, root: PageId, leaf: &Node<'_>) {
         upper: leaf.expected.upper,
     };
     FINGERS_HERE.with(|fingers| {
-        // The one used last stays: the oldest but for that goes.
+        // Not in place of the one used last, which is likely to be used again.
         let at = (fingers.newest.get() + 1) % FINGERS;
         fingers.list.borrow_mut()[at] = Some(finger);
         fingers.newest.set(at);
