@@ -7,6 +7,7 @@ use std::io::{self, IoSliceMut, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -181,7 +182,12 @@ fn a_file_is_read_from_the_disk_again() {
     if is_tmpfs || is_cached(&file) != Some(true) {
         return;
     }
-    drop_cached(&file).unwrap();
-    assert_eq!(is_cached(&file), Some(false));
+    // A page that the kernel has in its hand just then (to move it, or to count how often it is used) stays.
+    let goes = || {
+        drop_cached(&file).unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+        is_cached(&file) == Some(false)
+    };
+    assert!((0..500).any(|_| goes()));
     assert!(fs::read(&path).unwrap() == [7; 65536]);
 }
