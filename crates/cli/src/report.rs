@@ -140,6 +140,7 @@ impl Features {
             (zone_header::COMPRESSED_LOG, "compressed-log"),
             (zone_header::LONG_XATTRS, "long-xattrs"),
             (zone_header::SHARED_FRAMES, "shared-frames"),
+            (zone_header::COUNTED_XATTRS, "counted-xattrs"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

@@ -40,7 +40,7 @@ struct Answer<'a> {
     files: u64,
     /// Bytes of the file blocks that are there: holes do not count, and the last block counts whole.
     content_bytes: u64,
-    /// Bytes that they take on the volume: what `st_blocks` says, but what files share counts once.
+    /// Bytes that they take on the volume: what `st_blocks` says of their content, but what files share counts once.
     stored_bytes: u64,
     /// That divided by `content_bytes`; null where there is no content.
     ratio: Option<f64>,

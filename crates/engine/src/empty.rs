@@ -7,7 +7,7 @@ use persimmon_device::per_zone::PerZone;
 use persimmon_device::{ZoneInfo, ZonedDevice};
 use persimmon_format::log::LogState;
 use persimmon_format::table::ZitEntry;
-use persimmon_format::zone_header::{QUOTA, SHARED_FRAMES, VolumeIdentity};
+use persimmon_format::zone_header::{COUNTED_XATTRS, QUOTA, SHARED_FRAMES, VolumeIdentity};
 use persimmon_format::{Addr, Lsn};
 
 use crate::engine::Engine;
@@ -100,6 +100,7 @@ impl EmptyVolume {
         let root = tree::create(&mut cache);
         let properties = changed_properties(&start.identity);
         let has_quota = start.identity.incompatible & QUOTA != 0;
+        let counts_xattrs = start.identity.incompatible & COUNTED_XATTRS != 0;
         let has_shared_frames = start.identity.incompatible & SHARED_FRAMES != 0;
         let zit_chunks = found.len().div_ceil(ZitEntry::PER_CHUNK);
         Engine::new(Parts {
@@ -117,6 +118,7 @@ impl EmptyVolume {
                 reserved_blocks: 0,
                 shared_end: 0,
                 has_shared_frames,
+                counts_xattrs,
                 deltas: 0,
                 journal_inline: Default::default(),
                 last_record: Lsn(0),

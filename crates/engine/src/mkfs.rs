@@ -9,8 +9,8 @@ use persimmon_format::gate::FixedFields;
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{
-    COMPRESSED_LOG, DELTAS, DICTIONARIES, FRAMES, LONG_XATTRS, MIRRORED, QUOTA, REQUIRED,
-    SHARED_BLOCKS, SHARED_FRAMES, SNAPSHOTS, SPLIT, STRIPED, VolumeIdentity,
+    COMPRESSED_LOG, COUNTED_XATTRS, DELTAS, DICTIONARIES, FRAMES, LONG_XATTRS, MIRRORED, QUOTA,
+    REQUIRED, SHARED_BLOCKS, SHARED_FRAMES, SNAPSHOTS, SPLIT, STRIPED, VolumeIdentity,
 };
 use persimmon_format::{Addr, Compression, DeviceId, Key, Lsn};
 
@@ -75,6 +75,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             | COMPRESSED_LOG
             | LONG_XATTRS
             | SHARED_FRAMES
+            | COUNTED_XATTRS
             | split
             | mirrored
             | striped

@@ -380,7 +380,8 @@ fn next_inode(tx: &Transaction<'_>, from: Ino) -> Result<(Found, Option<Ino>)> {
     })
 }
 
-/// Refuses a change after which an inode would take more of its owners' quota than there is. Of those that had it before nothing more is taken.
+/// Refuses a change after which an inode would take more of its owners' quota than there is. Of those that had it before it takes only what
+/// it has more than then.
 pub(crate) fn admit_inode(
     tx: &mut Transaction<'_>,
     (before, after): (Option<&Inode>, &Inode),
@@ -391,9 +392,13 @@ pub(crate) fn admit_inode(
     if state.counting != Counting::All {
         return Ok(());
     }
-    let had = before.map(Owners::of);
     for owner in Owners::of(after).iter() {
-        if had.is_some_and(|had| had.iter().any(|other| other == owner)) {
+        let had = before.filter(|before| Owners::of(before).iter().any(|other| other == owner));
+        let more = match had {
+            Some(before) => (after.sectors.saturating_sub(before.sectors), 0),
+            None => (after.sectors, 1),
+        };
+        if more == (0, 0) {
             continue;
         }
         // What this transaction did before may have begun a grace time.
@@ -403,7 +408,6 @@ pub(crate) fn admit_inode(
             .transpose()?;
         let quota = quota.unwrap_or_default();
         let mut account = Account { state, quota };
-        let more = (after.sectors, 1);
         match account.judge(owner.kind, promised(owner), more, now) {
             Verdict::Fits => {}
             Verdict::BeginsGrace => tx.put(owner.key(), account.quota.encode()),

@@ -11,7 +11,7 @@ use persimmon_device::{FirstZones, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::footer::Footer;
 use persimmon_format::log::{BODY_LEN, LogState};
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{SHARED_FRAMES, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{COUNTED_XATTRS, SHARED_FRAMES, VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, Lsn};
 
 mod arrival;
@@ -418,6 +418,7 @@ fn metadata(footer: &Footer, mat: Mat) -> Meta {
         reserved_blocks: footer.reserved_blocks,
         shared_end: footer.shared_end,
         has_shared_frames: footer.features.incompatible & SHARED_FRAMES != 0,
+        counts_xattrs: footer.features.incompatible & COUNTED_XATTRS != 0,
         deltas: footer.deltas,
         journal_inline: Default::default(),
         last_record: Lsn(0),

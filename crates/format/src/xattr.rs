@@ -10,6 +10,7 @@ use std::ops::Range;
 use crate::checksum::data_block as crc32c;
 use crate::codec::{Put, Reader};
 use crate::name::ITEM_END;
+use crate::quota::SECTOR;
 use crate::{FormatError, Ino, Key, KeyKind, Result};
 
 /// Longest name of an extended attribute, bytes.
@@ -56,6 +57,27 @@ pub enum XattrValue<'a> {
     Pieces(Pieces),
 }
 
+impl XattrValue<'_> {
+    /// Bytes of the value.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "an empty value is nothing special"
+    )]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            XattrValue::Inline(value) => value.len(),
+            XattrValue::Pieces(pieces) => pieces.value_len(),
+        }
+    }
+}
+
+/// What an attribute counts as in the sectors of its inode: name and value, rounded up.
+#[must_use]
+pub fn sectors(name: &[u8], value_len: usize) -> u64 {
+    (name.len() as u64 + value_len as u64).div_ceil(SECTOR)
+}
+
 /// A value in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pieces {
@@ -96,6 +118,12 @@ impl<'a> Xattr<'a> {
     #[must_use]
     pub fn listed_len(name: &[u8]) -> u32 {
         name.len() as u32 + 1
+    }
+
+    /// What it counts as in the sectors of its inode, with the feature [`COUNTED_XATTRS`](crate::zone_header::COUNTED_XATTRS).
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        sectors(self.name, self.value.len())
     }
 
     /// As read.

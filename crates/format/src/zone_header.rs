@@ -66,6 +66,8 @@ pub const COMPRESSED_LOG: u64 = 32768;
 pub const LONG_XATTRS: u64 = 65536;
 /// Incompatible feature: shared blocks of compressed frames count their part of what the frame takes, see [`crate::shared_frame`].
 pub const SHARED_FRAMES: u64 = 131_072;
+/// Incompatible feature: the sectors of inodes count what their extended attributes take, see [`crate::xattr::Xattr::sectors`].
+pub const COUNTED_XATTRS: u64 = 262_144;
 /// Features whose bits a reader must know to mount at all.
 pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED
     | SPLIT
@@ -80,6 +82,7 @@ pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED
     | COMPRESSED_LOG
     | LONG_XATTRS
     | SHARED_FRAMES
+    | COUNTED_XATTRS
     | REQUIRED;
 /// Features that every volume has which this program reads.
 pub const REQUIRED: u64 = PACKED | COMPACT | NAMES | LOTS | FOOTER_FEATURES;

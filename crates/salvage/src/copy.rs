@@ -50,6 +50,7 @@ struct Current {
     file: Option<File>,
     /// Bytes of the names of the attributes that were copied.
     xattr_names: u32,
+    xattr_sectors: u64,
     /// Slots that their values are in.
     slots: BTreeSet<u64>,
 }
@@ -232,6 +233,7 @@ impl<'a, 'd> Copy<'a, 'd> {
             losses_before,
             file,
             xattr_names: 0,
+            xattr_sectors: 0,
             slots: BTreeSet::new(),
         })
     }
@@ -299,6 +301,7 @@ impl<'a, 'd> Copy<'a, 'd> {
         }
         let listed = Xattr::listed_len(xattr.name);
         current.xattr_names = current.xattr_names.saturating_add(listed);
+        current.xattr_sectors = current.xattr_sectors.saturating_add(xattr.sectors());
         let name = xattr.name.to_vec();
         self.add(New::Named(ino, KeyKind::XATTR, name, value.to_vec()))
     }
@@ -362,12 +365,13 @@ impl<'a, 'd> Copy<'a, 'd> {
         Ok(())
     }
 
-    /// Where attributes are lost, the inode counts those that are left.
+    /// The inode counts what its attributes take, and the names of those that are left where some are lost.
     fn count_names(&mut self, current: &mut Current) -> Result<()> {
-        let names = current.xattr_names;
+        let (names, sectors) = (current.xattr_names, current.xattr_sectors);
         // Without it nobody looks for them: the inode may be older than they are, or lost.
         let flag = if names > 0 { FLAG_XATTRS } else { 0 };
-        if current.inode.xattr_names == names && current.inode.flags & flag == flag {
+        let is_right = current.inode.xattr_names == names && current.inode.flags & flag == flag;
+        if is_right && sectors == 0 {
             return Ok(());
         }
         current.inode.xattr_names = names;
@@ -378,6 +382,7 @@ impl<'a, 'd> Copy<'a, 'd> {
                 if let Some(there) = tx.inode(current.ino)? {
                     let inode = Inode {
                         xattr_names: names,
+                        sectors: there.sectors.saturating_add(sectors),
                         flags: there.flags | flag,
                         ..there
                     };

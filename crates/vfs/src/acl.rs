@@ -5,7 +5,7 @@ use persimmon_engine::{Transaction, View};
 use persimmon_format::Ino;
 use persimmon_format::inode::{FLAG_XATTRS, Inode};
 use persimmon_format::name::first_item;
-use persimmon_format::xattr::Xattr;
+use persimmon_format::xattr::{Xattr, sectors};
 
 use crate::named::{Found, find_xattr, xattr_value};
 use crate::{Caller, Error, Result, Vfs, xattrs};
@@ -257,6 +257,7 @@ impl Inherited {
             taken = Some(item);
             inode.flags |= FLAG_XATTRS;
             inode.xattr_names += Xattr::listed_len(name);
+            xattrs::count(tx, inode, 0, sectors(name, value.len()));
             xattrs::store(tx, (ino, item), (name, &value), None)?;
         }
         Ok(())
@@ -284,6 +285,7 @@ pub(crate) fn follow_mode(tx: &mut Transaction<'_>, ino: Ino, inode: &Inode) -> 
     };
     let before = stored.pieces();
     if let Some(mut list) = Acl::decode(&stored.read(tx, ino)?)? {
+        // It stays as long as it is.
         list.set_mode(inode.mode);
         xattrs::store(tx, (ino, item), (ACCESS, &list.encode()), before)?;
     }

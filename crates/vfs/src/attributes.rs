@@ -156,8 +156,9 @@ impl Vfs {
                 }
                 inode.ctime = set.ctime.unwrap_or(inode.ctime.next(changed));
                 if given_away.is_some() && self.limits_author(set.author) {
-                    // With what is staged of it.
+                    // With what is staged of it, of which an owner that stays takes no more.
                     let sectors = inode.sectors.max(known.sectors);
+                    let before = Inode { sectors, ..before };
                     let after = Inode { sectors, ..inode };
                     self.admit_inode(tx, ino, (Some(&before), &after), now)?;
                 }

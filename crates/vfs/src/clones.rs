@@ -5,12 +5,14 @@ use std::ops::ControlFlow;
 
 use persimmon_engine::{Clones, Given, HeldSources, Quotas, Transaction, WholeClones};
 use persimmon_format::inode::{FLAG_NO_DUMP, FLAG_XATTRS, Inode};
+use persimmon_format::name::ITEM_END;
+use persimmon_format::xattr::Xattr;
 use persimmon_format::{Ino, Key, KeyKind};
 
 use crate::named::{Found, Target, check_name, find_entry};
 use crate::namespace::{count, directory, put_entry};
 use crate::protection::check_gets;
-use crate::{Caller, Error, FileKind, Handle, Listing, Result, Timestamp, Vfs};
+use crate::{Caller, Error, FileKind, Handle, Listing, Result, Timestamp, Vfs, xattrs};
 
 /// Entries that are taken from the source in one call.
 const ENTRIES_AT_ONCE: usize = 256;
@@ -271,7 +273,15 @@ impl Vfs {
         let Some(items) = items_of(tx, from, source)? else {
             return Ok(Some(Outcome::Left));
         };
-        let inode = self.inode_for(dir, (from, source), place.now);
+        let mut inode = self.inode_for(dir, (from, source), place.now);
+        for (kind, item, value) in &items {
+            if *kind == KeyKind::XATTR
+                && *item < ITEM_END
+                && let Ok(xattr) = Xattr::decode(value)
+            {
+                xattrs::count(tx, &mut inode, 0, xattr.sectors());
+            }
+        }
         let (ino, file) = if source.is_file() {
             match clones.give(tx, (from, source), (place.to, &inode))? {
                 Given::All { ino, bytes } => (ino, Some(bytes)),

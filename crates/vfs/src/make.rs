@@ -74,10 +74,10 @@ pub(crate) fn make_inode(
         },
         ..Inode::default()
     };
+    lists.put(tx, ino, &mut inode)?;
     if vfs.limits(caller) {
         vfs.admit_inode(tx, ino, (None, &inode), now)?;
     }
-    lists.put(tx, ino, &mut inode)?;
     Ok((ino, inode))
 }
 

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use persimmon_engine::View;
 use persimmon_format::name::{DirEntry, PROBE_ITEMS, first_item, may_have};
-use persimmon_format::xattr::{Joined, Pieces, Xattr, XattrValue, slot_keys};
+use persimmon_format::xattr::{Joined, Pieces, Xattr, XattrValue, sectors, slot_keys};
 use persimmon_format::{FormatError, Ino, Key, KeyKind};
 use persimmon_sync::Mutex;
 
@@ -149,6 +149,19 @@ impl StoredValue {
             StoredValue::Inline(_) => None,
             StoredValue::Pieces(pieces) => Some(*pieces),
         }
+    }
+
+    /// Bytes of the value.
+    fn len(&self) -> usize {
+        match self {
+            StoredValue::Inline(value) => value.len(),
+            StoredValue::Pieces(pieces) => pieces.value_len(),
+        }
+    }
+
+    /// What it takes of its inode's sectors, under a name.
+    pub(crate) fn sectors(&self, name: &[u8]) -> u64 {
+        sectors(name, self.len())
     }
 
     /// The value. What is put of it by the same transaction is not seen.

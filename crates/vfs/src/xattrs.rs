@@ -8,7 +8,7 @@ use persimmon_format::inode::{FLAG_XATTRS, Inode};
 use persimmon_format::name::ITEM_END;
 use persimmon_format::xattr::{
     Pieces, SLOT_END, SLOT_ITEMS, XATTR_INLINE_MAX, XATTR_NAME_MAX, XATTR_NAMES_MAX,
-    XATTR_VALUE_MAX, Xattr, XattrValue, cut, piece_key, slot_keys,
+    XATTR_VALUE_MAX, Xattr, XattrValue, cut, piece_key, sectors, slot_keys,
 };
 use persimmon_format::zone_header::{FRAMES, LONG_XATTRS};
 use persimmon_format::{Key, KeyKind};
@@ -111,6 +111,7 @@ impl Vfs {
                 return Err(Error::NotPermitted);
             }
             check_names(&inode)?;
+            let before = inode;
             inode.ctime = inode.ctime.next(now);
             if let Some((attribute, stored)) = in_inode {
                 attribute.put(&mut inode, stored, mode)?;
@@ -125,6 +126,9 @@ impl Vfs {
                 return Err(Error::NoSpace);
             } else {
                 put(tx, ino, &mut inode, (name, value), mode)?;
+            }
+            if self.limits(caller) {
+                self.admit_inode(tx, ino, (Some(&before), &inode), now)?;
             }
             tx.put_inode(ino, &inode);
             Ok(())
@@ -221,21 +225,30 @@ fn put(
     (name, value): (&[u8], &[u8]),
     mode: XattrMode,
 ) -> Result<()> {
-    let (item, before) = match (find_xattr(tx, ino, name)?, mode) {
+    let (item, before, sectors_before) = match (find_xattr(tx, ino, name)?, mode) {
         (Found::Present { .. }, XattrMode::Create) => return Err(Error::Exists),
         (Found::Absent { .. }, XattrMode::Replace) => return Err(Error::NoAttribute),
-        (Found::Present { item, value }, _) => (item, value.pieces()),
+        (Found::Present { item, value }, _) => (item, value.pieces(), value.sectors(name)),
         (Found::Absent { free }, _) => {
             let names = inode.xattr_names.saturating_add(Xattr::listed_len(name));
             if names > STORED_NAMES_MAX {
                 return Err(Error::NoSpace);
             }
             inode.xattr_names = names;
-            (free.ok_or(Error::NoSpace)?, None)
+            (free.ok_or(Error::NoSpace)?, None, 0)
         }
     };
     inode.flags |= FLAG_XATTRS;
+    count(tx, inode, sectors_before, sectors(name, value.len()));
     store(tx, (ino, item), (name, value), before)
+}
+
+/// An attribute that took sectors of its inode takes others from now on.
+pub(crate) fn count(tx: &Transaction<'_>, inode: &mut Inode, before: u64, after: u64) {
+    if tx.counts_xattrs() {
+        // The count comes from the device, and may be less than there are.
+        inode.sectors = inode.sectors.saturating_sub(before).saturating_add(after);
+    }
 }
 
 /// Puts an attribute at an item, and the pieces of its value in the place of those that it had `before`. It is one transaction: a
@@ -322,6 +335,7 @@ pub(crate) fn delete(
             if let Some(pieces) = stored.pieces() {
                 replace_pieces(tx, (ino, pieces.slot()), &[])?;
             }
+            count(tx, inode, stored.sectors(name), 0);
             // The count comes from the device, and may be less than there are.
             inode.xattr_names = inode.xattr_names.saturating_sub(Xattr::listed_len(name));
             Ok(true)

@@ -330,7 +330,7 @@ impl Model {
             let taken = Taken::of(self.now(), *owner);
             let mut after = account.clone();
             let may_free = may_have_freed || !self.is_whole;
-            if bytes.soft != 0 && (may_free || !bytes.is_exceeded(taken.least() * BLOCK)) {
+            if bytes.soft != 0 && (may_free || !bytes.is_exceeded(taken.least())) {
                 after.bytes = after.bytes.and(Ends::default());
             }
             if inodes.soft != 0 && !inodes.is_exceeded(taken.inodes) {
@@ -352,13 +352,14 @@ impl Model {
     /// twice while it is staged.
     pub(super) fn may_begin(&self, owner: Owner, demand: &Demand) -> bool {
         let soft = self.now().account(owner).limits.bytes.soft;
-        if soft == 0 || demand.blocks.1 == 0 && !demand.is_unknown {
+        if soft == 0 || demand.takes_no_space() {
             return false;
         }
         let taken = Taken::of(self.now(), owner);
-        let estimate = |most| taken.estimate(most, self.is_whole) + demand.blocks.1;
+        let more = demand.blocks.1 * BLOCK + demand.attributes;
+        let estimate = |most| taken.estimate(most, self.is_whole) + more;
         let estimate = taken.most.filter(|_| !demand.is_unknown).map(estimate);
-        estimate.is_none_or(|blocks| blocks * BLOCK > soft)
+        estimate.is_none_or(|bytes| bytes > soft)
     }
 
     /// Whether a demand that is done as a whole exceeds the soft limit of bytes, which was not exceeded before.
@@ -369,8 +370,8 @@ impl Model {
         }
         let taken = Taken::of(self.now(), owner);
         let estimate = taken.most.map(|most| taken.estimate(most, true));
-        estimate.is_some_and(|blocks| blocks * BLOCK <= soft)
-            && (taken.least() + demand.blocks.0) * BLOCK > soft
+        estimate.is_some_and(|bytes| bytes <= soft)
+            && taken.least() + demand.blocks.0 * BLOCK > soft
     }
 
     /// Those of whom there is more than one end that may be stored.

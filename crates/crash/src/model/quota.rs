@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use persimmon_format::quota::{Limit, Owner};
+use persimmon_format::quota::{Limit, Owner, SECTOR};
+use persimmon_format::xattr;
 
 use super::content::FileContent;
 use super::grace::seconds;
@@ -28,8 +29,16 @@ pub(super) struct Demand {
     pub(super) inodes: u64,
     /// Blocks, at least and at most.
     pub(super) blocks: (u64, u64),
+    /// Bytes that extended attributes count as.
+    pub(super) attributes: u64,
     /// Nothing is known of the file that it is for.
     pub(super) is_unknown: bool,
+}
+
+impl Demand {
+    pub(super) fn takes_no_space(&self) -> bool {
+        self.blocks.1 == 0 && self.attributes == 0 && !self.is_unknown
+    }
 }
 
 /// What somebody takes.
@@ -39,6 +48,8 @@ pub(super) struct Taken<'a> {
     pub(super) inodes: u64,
     /// Blocks at most, without what compression costs; `None`: nobody knows.
     pub(super) most: Option<u64>,
+    /// Bytes that extended attributes count as.
+    pub(super) attributes: u64,
 }
 
 impl Taken<'_> {
@@ -53,24 +64,25 @@ impl Taken<'_> {
             owner,
             inodes: tree.inodes_of(owner),
             most: blocks.sum(),
+            attributes: files_of(tree, owner).map(attribute_bytes).sum(),
         }
     }
 
-    /// Blocks at least, where each takes one.
+    /// Bytes at least, where each block takes one.
     pub(super) fn least(&self) -> u64 {
         let contents = files_of(self.tree, self.owner).filter_map(Node::content);
-        contents.map(incompressible_blocks).sum()
+        contents.map(incompressible_blocks).sum::<u64>() * BLOCK + self.attributes
     }
 
     /// Whether more bytes may be taken than these.
     pub(super) fn may_exceed(&self, bytes: u64, is_whole: bool) -> bool {
         let most = self.most.map(|most| most * blocks_max(is_whole) * BLOCK);
-        most.is_none_or(|most| most > bytes)
+        most.is_none_or(|most| most + self.attributes > bytes)
     }
 
-    /// Blocks that count at most, those that are staged as well as what they replace.
+    /// Bytes that count at most, those that are staged as well as what they replace.
     pub(super) fn estimate(&self, most: u64, is_whole: bool) -> u64 {
-        most * (blocks_max(is_whole) + 1)
+        most * (blocks_max(is_whole) + 1) * BLOCK + self.attributes
     }
 }
 
@@ -105,7 +117,7 @@ impl Model {
         if exceeds_inodes(limits.inodes, &taken, demand, is_over) {
             return true;
         }
-        if limits.bytes.is_none() || demand.blocks.1 == 0 && !demand.is_unknown {
+        if limits.bytes.is_none() || demand.takes_no_space() {
             return false;
         }
         // A grace time of no seconds ends as it begins: what is done in several steps may be refused in its midst.
@@ -114,13 +126,14 @@ impl Model {
         let (Some(most), false) = (taken.most, demand.is_unknown) else {
             return limits.bytes.hard > 0 || account.bytes_ends().may_be_over(now) || ends_at_once;
         };
-        let then = (most + demand.blocks.1) * blocks_max(self.is_whole) * BLOCK;
+        let blocks = (most + demand.blocks.1) * blocks_max(self.is_whole);
+        let then = blocks * BLOCK + taken.attributes + demand.attributes;
         if limits.bytes.hard > 0 && then > limits.bytes.hard {
             return true;
         }
         // Where blocks are compressed what is written first may take more than was asked for.
         let used = match self.is_whole {
-            true => most * BLOCK,
+            true => most * BLOCK + taken.attributes,
             false => then,
         };
         let soft = limits.bytes.soft;
@@ -150,13 +163,14 @@ impl Model {
             return true;
         }
         let is_unsure = demand.is_unknown || !self.is_whole;
-        if limits.bytes.is_none() || demand.blocks.0 == 0 || is_unsure {
+        let more = demand.blocks.0 * BLOCK + demand.attributes;
+        if limits.bytes.is_none() || more == 0 || is_unsure {
             return false;
         }
         let least = taken.least();
         let (soft, hard) = (limits.bytes.soft, limits.bytes.hard);
-        hard > 0 && (least + demand.blocks.0) * BLOCK > hard
-            || soft > 0 && least * BLOCK > soft && account.bytes_ends().is_over(now)
+        hard > 0 && least + more > hard
+            || soft > 0 && least > soft && account.bytes_ends().is_over(now)
     }
 
     /// What is made has the group and the project of a directory where that passes them on.
@@ -183,6 +197,7 @@ impl Model {
             owners: new,
             inodes: 1,
             blocks: (0, content.map_or(0, |c| c.touched().len() as u64)),
+            attributes: attribute_bytes(node),
             is_unknown: content.is_some_and(|c| !c.is_all_known()),
         })
     }
@@ -202,6 +217,7 @@ impl Model {
                 owners: node.owners().collect(),
                 inodes: 0,
                 blocks: (all - there, all),
+                attributes: 0,
                 is_unknown: !content.is_all_known(),
             })
         };
@@ -225,6 +241,22 @@ impl Model {
                 (parent.root() == ROOT).then_some(Demand {
                     owners,
                     inodes: 1,
+                    ..Demand::default()
+                })
+            }
+            Op::SetXattr {
+                path, name, length, ..
+            } => {
+                let id = named(path)?;
+                let node = self.now().node(id)?;
+                let before = node
+                    .xattrs
+                    .get(name)
+                    .map_or(0, |v| attribute_size(name, v.len()));
+                let after = attribute_size(name, *length as usize);
+                (id.root() == ROOT).then_some(Demand {
+                    owners: node.owners().collect(),
+                    attributes: after.saturating_sub(before),
                     ..Demand::default()
                 })
             }
@@ -276,6 +308,18 @@ impl Model {
             _ => None,
         }
     }
+}
+
+/// Bytes that an extended attribute counts as.
+fn attribute_size(name: &str, value_len: usize) -> u64 {
+    xattr::sectors(name.as_bytes(), value_len) * SECTOR
+}
+
+fn attribute_bytes(node: &Node) -> u64 {
+    let xattrs = node.xattrs.iter();
+    xattrs
+        .map(|(name, value)| attribute_size(name, value.len()))
+        .sum()
 }
 
 /// How many inodes somebody has is known exactly. `is_over`: their soft limit is a hard one, if it is exceeded.

@@ -203,6 +203,8 @@ impl Op {
                 | Op::Truncate { .. }
                 | Op::Allocate { .. }
                 | Op::Copy { .. }
+                | Op::SetXattr { .. }
+                | Op::RemoveXattr { .. }
                 | Op::Chown { .. }
                 | Op::Chgrp { .. }
                 | Op::SetProject { .. }

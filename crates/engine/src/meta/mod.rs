@@ -61,6 +61,8 @@ pub(crate) struct Meta {
     pub(crate) shared_end: u64,
     /// Whether shared blocks of compressed frames count their part of what those take.
     pub(crate) has_shared_frames: bool,
+    /// The sectors of inodes count what extended attributes take.
+    pub(crate) counts_xattrs: bool,
     /// Deltas that files have, in all versions.
     pub(crate) deltas: u64,
     /// Compressed blocks in the tree that are still to be packed.

@@ -65,6 +65,12 @@ impl<'a> View<'a> {
         })
     }
 
+    /// Whether the sectors of inodes count what extended attributes take.
+    #[must_use]
+    pub fn counts_xattrs(&self) -> bool {
+        self.meta.counts_xattrs
+    }
+
     /// The volume's key, for hashes of names.
     #[must_use]
     pub fn key(&self) -> &'a VolumeKey {

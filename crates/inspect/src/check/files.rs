@@ -312,13 +312,17 @@ impl Context<'_, '_> {
         });
         self.count(&inode);
         self.check_number(current.ino, &place);
-        // With several versions a frame may be another's, and be moved or shared without a word in this one's inode.
-        let is_counted = inode.is_file() && !self.lost && self.table.is_plain;
-        if is_counted && inode.sectors != current.sectors {
-            let detail = format!("it says {}, they take {}", inode.sectors, current.sectors);
+        // Of a file with several versions a frame may be another's, and be moved or shared without a word in this one's inode.
+        let is_counted = !self.lost && (self.table.is_plain || !inode.is_file());
+        let sectors = current.sectors.saturating_add(match self.counts_xattrs() {
+            true => current.xattr_sectors,
+            false => 0,
+        });
+        if is_counted && inode.sectors != sectors {
+            let detail = format!("it says {}, they take {sectors}", inode.sectors);
             self.findings.add(&INODE_SECTORS, &place, detail);
             self.plan
-                .correct(current.ino, |c| c.sectors = Some(current.sectors));
+                .correct(current.ino, |c| c.sectors = Some(sectors));
         }
         if inode.xattr_names != current.xattr_names && !self.lost {
             let detail = format!(
@@ -362,6 +366,10 @@ impl Context<'_, '_> {
 
     pub(super) fn has_shared_frames(&self) -> bool {
         self.inspector.identity.incompatible & zone_header::SHARED_FRAMES != 0
+    }
+
+    fn counts_xattrs(&self) -> bool {
+        self.inspector.identity.incompatible & zone_header::COUNTED_XATTRS != 0
     }
 
     fn count(&mut self, inode: &Inode) {

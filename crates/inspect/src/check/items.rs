@@ -33,6 +33,8 @@ pub(crate) struct Current {
     slots: HashMap<u64, Key>,
     pub entries: u64,
     pub sectors: u64,
+    /// Those of its attributes, which count where the volume has the feature.
+    pub xattr_sectors: u64,
     extents: u64,
     tally: FrameTally,
     pub data_end: u64,
@@ -54,6 +56,7 @@ impl Current {
             slots: HashMap::new(),
             entries: 0,
             sectors: 0,
+            xattr_sectors: 0,
             extents: 0,
             tally: FrameTally::default(),
             data_end: 0,
@@ -93,6 +96,7 @@ impl Current {
         self.xattr_names = self
             .xattr_names
             .saturating_add(Xattr::listed_len(attribute.name));
+        self.xattr_sectors = self.xattr_sectors.saturating_add(attribute.sectors());
     }
 
     /// An attribute whose value is in pieces, which come later.

@@ -3,7 +3,7 @@
 use persimmon_device::{BufferMut, ZoneId, ZonedDevice};
 use persimmon_format::VolumeKey;
 use persimmon_format::envelope::{self, Kind};
-use persimmon_format::zone_header::{SHARED_FRAMES, ZoneHeader};
+use persimmon_format::zone_header::{COUNTED_XATTRS, SHARED_FRAMES, ZoneHeader};
 use persimmon_sim::SimDevice;
 use persimmon_vfs::{Handle, ROOT, XattrMode};
 
@@ -149,5 +149,30 @@ fn a_volume_without_shared_frames_counts_whole_blocks() {
     let fs = fs.remount();
     assert_eq!(fs.vfs.volume().identity().incompatible & SHARED_FRAMES, 0);
     assert!(fs.vfs.lookup(ROOT, b"copy").is_ok());
+    fs.remount();
+}
+
+#[test]
+fn a_volume_without_counted_attributes_counts_none() {
+    let fs = Fixture::default();
+    let key = fs.vfs.volume().identity().key();
+    fs.vfs.close().unwrap();
+    take_feature(&fs.device, &key, COUNTED_XATTRS);
+    let fs = fs.reopen();
+    let set = |fs: &Fixture, ino, len: usize| {
+        let value = vec![7; len];
+        fs.vfs
+            .setxattr(&fs.root, ino, b"user.a", &value, XattrMode::Either)
+            .unwrap();
+    };
+    let file = fs.file("a", b"");
+    for ino in [file, ROOT] {
+        set(&fs, ino, 10_000);
+        assert_eq!(fs.vfs.getattr(ino).unwrap().blocks, 0);
+    }
+    let fs = fs.remount();
+    set(&fs, file, 100);
+    fs.vfs.removexattr(ROOT, b"user.a").unwrap();
+    assert_eq!(fs.vfs.getattr(file).unwrap().blocks, 0);
     fs.remount();
 }

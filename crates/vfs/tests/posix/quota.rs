@@ -16,6 +16,7 @@ use persimmon_vfs::{
 
 use crate::fixture::{Fixture, READ_WRITE, user};
 
+mod attributes;
 mod grace;
 
 const MIB: u64 = 1 << 20;

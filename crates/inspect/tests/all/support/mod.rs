@@ -195,6 +195,7 @@ pub fn add_xattr(volume: &Volume, ino: Ino, name: &str, value: &[u8]) {
         tx.put(Key::new(ino, KeyKind::XATTR, item), xattr.encode());
         let mut inode = tx.inode(ino)?.unwrap();
         inode.xattr_names += Xattr::listed_len(name.as_bytes());
+        inode.sectors += xattr.sectors();
         inode.flags |= FLAG_XATTRS;
         tx.put_inode(ino, &inode);
         Ok(())
