@@ -703,7 +703,7 @@ int persimmon_statfs_path(const struct persimmon_fs *fs,
                           struct persimmon_space *space);
 
 // Has messages of this library go to a callback, for all volumes of the process; NULL: to standard error, where they go by
-// themselves. Once this has returned, what was set before is not called any more.
+// themselves. Once this has returned, what was set before is not called any more. `EDEADLK`: a callback called this.
 //
 // # Safety
 // `callback` is NULL, or may be called with `argument` by any thread, by several at once, until another is set. It calls no function of this

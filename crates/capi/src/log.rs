@@ -1,5 +1,6 @@
 //! What the library has to say of its own accord: warnings and errors, to standard error or to who asked for them.
 
+use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::{self, Write};
 use std::sync::Once;
@@ -8,7 +9,7 @@ use persimmon_sync::RwLock;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::call::call;
+use crate::call::{Failure, call};
 
 /// Something failed that no call will tell, such as a write of the background.
 pub const PERSIMMON_LOG_ERROR: u32 = 1;
@@ -33,6 +34,11 @@ static TARGET: RwLock<Target> = RwLock::new(Target {
     callback: None,
     argument: std::ptr::null_mut(),
 });
+
+thread_local! {
+    /// The callback runs in this thread: it would wait for itself.
+    static IS_CALLED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Sees to messages from now on, unless the program does so itself: a program in Rust that has its own log.
 #[inline]
@@ -91,30 +97,41 @@ impl Write for Line {
     }
 }
 
+impl Line {
+    fn to_stderr(&self) {
+        let word = match self.level {
+            PERSIMMON_LOG_ERROR => "error",
+            _ => "warning",
+        };
+        let text = self.text.trim_ascii_end();
+        // In one piece: other threads write there as well. Where that fails there is nobody to tell.
+        let line = [format!("persimmon: {word}: ").as_bytes(), text, b"\n"].concat();
+        let _ = io::stderr().write_all(&line);
+    }
+}
+
 impl Drop for Line {
     fn drop(&mut self) {
         let text = self.text.trim_ascii_end();
+        if IS_CALLED.get() {
+            return self.to_stderr();
+        }
         // Held while it is called: who has replaced a callback knows that it is not called any more.
         let target = TARGET.read();
         let Some(callback) = target.callback else {
-            let word = match self.level {
-                PERSIMMON_LOG_ERROR => "error",
-                _ => "warning",
-            };
-            // In one piece: other threads write there as well. Where that fails there is nobody to tell.
-            let line = [format!("persimmon: {word}: ").as_bytes(), text, b"\n"].concat();
-            let _ = io::stderr().write_all(&line);
-            return;
+            return self.to_stderr();
         };
         let bytes: Vec<u8> = text.iter().copied().filter(|byte| *byte != 0).collect();
         let text = CString::new(bytes).unwrap_or_default();
+        IS_CALLED.set(true);
         // SAFETY: as the caller of `persimmon_set_log` promises.
         unsafe { callback(target.argument, self.level, text.as_ptr()) };
+        IS_CALLED.set(false);
     }
 }
 
 /// Has messages of this library go to a callback, for all volumes of the process; NULL: to standard error, where they go by
-/// themselves. Once this has returned, what was set before is not called any more.
+/// themselves. Once this has returned, what was set before is not called any more. `EDEADLK`: a callback called this.
 ///
 /// # Safety
 /// `callback` is NULL, or may be called with `argument` by any thread, by several at once, until another is set. It calls no function of this
@@ -125,6 +142,10 @@ pub unsafe extern "C" fn persimmon_set_log(
     argument: *mut c_void,
 ) -> c_int {
     call(|| {
+        if IS_CALLED.get() {
+            let what = "a callback for messages cannot set another: it would wait for its own end";
+            return Err(Failure::new(libc::EDEADLK, what.into()));
+        }
         *TARGET.write() = Target { callback, argument };
         Ok(())
     })

@@ -356,3 +356,21 @@ fn a_slash_at_the_end_and_an_empty_path_name_no_file() {
         assert_eq!(persimmon_close(fs), 0);
     }
 }
+
+/// It was taken for written, though the file cannot be written.
+#[test]
+fn nothing_is_not_written_to_a_file_that_is_read() {
+    let mut fs = null_mut();
+    assert_eq!(unsafe { persimmon_open_in_memory(64 << 20, &mut fs) }, 0);
+    let writer = file(fs, c"/f", PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE);
+    let reader = file(fs, c"/f", PERSIMMON_OPEN_READ);
+    unsafe {
+        assert_eq!(persimmon_pwrite(writer, null(), 0, 0), 0);
+        assert_eq!(persimmon_pwrite_flush(writer, null(), 0, 0), 0);
+        assert_eq!(persimmon_pwrite(reader, null(), 0, 0), libc::EBADF);
+        assert_eq!(persimmon_pwrite_flush(reader, null(), 0, 0), libc::EBADF);
+        persimmon_file_close(reader);
+        persimmon_file_close(writer);
+        assert_eq!(persimmon_close(fs), 0);
+    }
+}

@@ -152,3 +152,33 @@ fn a_forked_child_leaves_the_volume_alone() {
         assert_eq!(persimmon_close(fs), 0);
     }
 }
+
+/// The child has the descriptor that the volume is locked by: the volume was busy until the child ended, though it was closed.
+#[test]
+fn a_closed_volume_is_free_though_a_child_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = support::made(&dir.path().join("volume.img"));
+    let fs = opened(&image);
+    let mut pipe = [0; 2];
+    unsafe {
+        assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            libc::alarm(PATIENCE_SECONDS);
+            let mut word = 0u8;
+            libc::read(pipe[0], (&raw mut word).cast(), 1);
+            libc::_exit(0);
+        }
+        let mut again = null_mut();
+        let open = |fs| persimmon_open(image.as_ptr(), std::ptr::null(), fs);
+        assert_eq!(open(&mut again), libc::EBUSY);
+        assert_eq!(persimmon_close(fs), 0);
+        assert_eq!(open(&mut again), 0, "{}", message());
+        assert_eq!(persimmon_close(again), 0);
+        assert_eq!(libc::write(pipe[1], b"!".as_ptr().cast(), 1), 1);
+        assert_eq!(libc::waitpid(child, null_mut(), 0), child);
+        libc::close(pipe[0]);
+        libc::close(pipe[1]);
+    }
+}

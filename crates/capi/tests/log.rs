@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use persimmon_capi::*;
 
@@ -15,6 +16,14 @@ unsafe extern "C" fn keep(argument: *mut c_void, level: u32, message: *const c_c
     let messages = unsafe { &*argument.cast::<Messages>() };
     let message = unsafe { CStr::from_ptr(message) }.to_str().unwrap();
     messages.lock().unwrap().push((level, message.to_owned()));
+}
+
+static FROM_WITHIN: AtomicI32 = AtomicI32::new(0);
+
+unsafe extern "C" fn set_another(_: *mut c_void, _: u32, _: *const c_char) {
+    let errno = unsafe { persimmon_set_log(None, null_mut()) };
+    FROM_WITHIN.store(errno, Ordering::SeqCst);
+    tracing::warn!("said within a callback");
 }
 
 const ALONE: &str = "PERSIMMON_LOG_TEST_ALONE";
@@ -50,6 +59,14 @@ fn warnings_and_errors_go_where_they_are_asked_for() {
             (PERSIMMON_LOG_WARNING, "slow".to_owned()),
         ]
     );
+    // A callback that set another waited for itself for ever.
+    assert_eq!(
+        unsafe { persimmon_set_log(Some(set_another), null_mut()) },
+        0
+    );
+    tracing::warn!("once");
+    assert_eq!(FROM_WITHIN.load(Ordering::SeqCst), libc::EDEADLK);
+    assert_eq!(unsafe { persimmon_set_log(None, null_mut()) }, 0);
     // By themselves they go to standard error: seen from outside, in a process that sets nothing.
     let mut alone = Command::new(std::env::current_exe().unwrap());
     let output = alone.arg("--nocapture").env(ALONE, "1").output().unwrap();

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,18 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) struct Opened {
     pub(crate) file: File,
     pub(crate) is_block_device: bool,
+    /// The process that took the lock, for itself alone.
+    pub(crate) locked_by: Option<u32>,
+}
+
+impl Opened {
+    /// Lets go of the lock, whoever has descriptors of it: a child of `fork` has all of its parent's. The child itself lets go of nothing.
+    pub(crate) fn release(&self) {
+        if self.locked_by == Some(process::id()) {
+            // Gone with the last descriptor otherwise.
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
+    }
 }
 
 /// The lock of a file or block device, taken before it is opened: for who has something else hold the device, which
@@ -166,9 +179,11 @@ pub(crate) fn open_locked(path: &Path, direct: bool, options: &OpenOptions) -> R
     if !options.held {
         flock_by(options, path, &file, patience, &metadata)?;
     }
+    let is_own = !options.held && options.locks.is_none();
     Ok(Opened {
         file,
         is_block_device,
+        locked_by: is_own.then(process::id),
     })
 }
 
@@ -194,6 +209,7 @@ pub(crate) fn lock_new(path: &Path, file: File, wait: Duration) -> Result<Opened
     Ok(Opened {
         file,
         is_block_device: false,
+        locked_by: Some(process::id()),
     })
 }
 

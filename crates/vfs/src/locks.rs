@@ -1,7 +1,7 @@
 //! Record locks (`fcntl`) and whole-file locks (`flock`), for doors that do not keep their own.
 
 use persimmon_sync::{Condvar, Mutex, MutexGuard};
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use persimmon_engine::InoMap;
 
@@ -68,7 +68,14 @@ struct FileLocks {
 }
 
 impl FileLocks {
-    fn of(&mut self, space: Space) -> &mut Vec<FileLock> {
+    fn of(&self, space: Space) -> &[FileLock] {
+        match space {
+            Space::Records => &self.records,
+            Space::Whole => &self.whole,
+        }
+    }
+
+    fn of_mut(&mut self, space: Space) -> &mut Vec<FileLock> {
         match space {
             Space::Records => &mut self.records,
             Space::Whole => &mut self.whole,
@@ -84,29 +91,45 @@ impl FileLocks {
 struct State {
     files: InoMap<FileLocks>,
     count: usize,
-    /// Who waits for whom, to find circles.
-    waits: HashMap<LockOwner, LockOwner>,
+    /// Locks that are waited for, to find circles. Who is in their way is asked of what is held: one that was let go of is in
+    /// nobody's way, though who waits for it may not run yet.
+    waits: Vec<Wait>,
+}
+
+/// A lock that its owner waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Wait {
+    ino: Ino,
+    space: Space,
+    lock: FileLock,
 }
 
 impl State {
-    fn conflict(&mut self, ino: Ino, space: Space, lock: &FileLock) -> Option<FileLock> {
-        let held = self.files.get_mut(&ino)?.of(space);
-        held.iter()
-            .filter(|held| held.conflicts(lock))
-            .min_by_key(|held| held.start)
-            .copied()
+    fn conflicts(&self, ino: Ino, space: Space, lock: FileLock) -> impl Iterator<Item = &FileLock> {
+        let file = self.files.get(&ino);
+        let held = file.map_or(&[][..], |file| file.of(space));
+        held.iter().filter(move |held| held.conflicts(&lock))
     }
 
-    /// Waiting for `blocker`, `owner` would wait for itself.
-    fn is_circle(&self, owner: LockOwner, blocker: LockOwner) -> bool {
-        let mut at = blocker;
-        for _ in 0..=self.waits.len() {
-            if at == owner {
-                return true;
-            }
-            match self.waits.get(&at) {
-                Some(next) => at = *next,
-                None => return false,
+    fn conflict(&self, ino: Ino, space: Space, lock: &FileLock) -> Option<FileLock> {
+        let conflicts = self.conflicts(ino, space, *lock);
+        conflicts.min_by_key(|held| held.start).copied()
+    }
+
+    /// Waiting for the lock, its owner would wait for itself.
+    fn is_circle(&self, wait: &Wait) -> bool {
+        let owner = wait.lock.owner;
+        let mut seen = HashSet::new();
+        let mut next = vec![*wait];
+        while let Some(Wait { ino, space, lock }) = next.pop() {
+            for blocker in self.conflicts(ino, space, lock) {
+                if blocker.owner == owner {
+                    return true;
+                }
+                if seen.insert(blocker.owner) {
+                    let waits = self.waits.iter();
+                    next.extend(waits.filter(|wait| wait.lock.owner == blocker.owner));
+                }
             }
         }
         false
@@ -124,7 +147,7 @@ impl State {
     /// Puts `lock` in place of what its owner holds of the range.
     fn apply(&mut self, ino: Ino, space: Space, lock: &FileLock, max: usize) -> Result<()> {
         let file = self.files.entry(ino).or_default();
-        let held = file.of(space);
+        let held = file.of_mut(space);
         let before = held.len();
         let mut next = Vec::with_capacity(before + 2);
         let mut new = *lock;
@@ -202,16 +225,24 @@ impl LockTable {
             self.released.notify_all();
         }
         if lock.kind != LockKind::Unlock {
-            while let Some(blocker) = state.conflict(ino, space, lock) {
+            let waiting = Wait {
+                ino,
+                space,
+                lock: *lock,
+            };
+            while state.conflict(ino, space, lock).is_some() {
                 if !wait {
                     return Err(Error::WouldBlock);
                 }
-                if space == Space::Records && state.is_circle(lock.owner, blocker.owner) {
+                if space == Space::Records && state.is_circle(&waiting) {
                     return Err(Error::Deadlock);
                 }
-                state.waits.insert(lock.owner, blocker.owner);
+                state.waits.push(waiting);
                 state = self.released.wait(state);
-                state.waits.remove(&lock.owner);
+                // One of those that are equal is as good as another.
+                if let Some(at) = state.waits.iter().position(|wait| *wait == waiting) {
+                    state.waits.swap_remove(at);
+                }
             }
         }
         let result = state.apply(ino, space, lock, self.max);
@@ -228,7 +259,7 @@ impl LockTable {
             return;
         };
         for space in [Space::Records, Space::Whole] {
-            let held = file.of(space);
+            let held = file.of_mut(space);
             let before = held.len();
             held.retain(|lock| lock.owner != owner);
             state.count -= before - held.len();

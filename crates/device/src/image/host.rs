@@ -96,6 +96,12 @@ impl HostFile {
     }
 }
 
+impl Drop for HostFile {
+    fn drop(&mut self) {
+        self.opened.release();
+    }
+}
+
 impl Host for HostFile {
     fn overwrites_in_place(&self) -> bool {
         let kind = rustix::fs::fstatfs(&self.opened.file).map(|found| found.f_type as u64);

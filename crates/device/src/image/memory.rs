@@ -33,6 +33,7 @@ impl ImageDevice {
         let host = HostFile::new(Opened {
             file,
             is_block_device: false,
+            locked_by: None,
         });
         ImageDevice::create_on(path, Box::new(host), layout.total, geometry, options)
     }

@@ -70,6 +70,7 @@ impl ZbdDevice {
         let host = Box::new(HostFile::new(Opened {
             file: file.map_err(|error| explain(self.path(), &error))?,
             is_block_device: true,
+            locked_by: None,
         }));
         Ok(Some(Front::new(
             self.path(),

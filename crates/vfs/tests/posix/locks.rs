@@ -88,3 +88,56 @@ fn a_circle_of_waiters_is_refused() {
         assert_eq!(results.iter().filter(|r| r.is_ok()).count(), 1);
     });
 }
+
+/// Who was waited for let go of its lock and asked for one of the waiter's, which did not run in between: refused as a circle.
+#[test]
+fn a_lock_that_was_let_go_of_makes_no_circle() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"");
+    for _ in 0..200 {
+        set(&fs, ino, 1, 0, 0, Write).unwrap();
+        set(&fs, ino, 2, 1, 1, Write).unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                fs.vfs.set_lock(ino, &lock(2, 0, 0, Write), true).unwrap();
+                set(&fs, ino, 2, 0, 1, Unlock).unwrap();
+            });
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            set(&fs, ino, 1, 0, 0, Unlock).unwrap();
+            fs.vfs.set_lock(ino, &lock(1, 1, 1, Write), true).unwrap();
+            set(&fs, ino, 1, 1, 1, Unlock).unwrap();
+            waiter.join().unwrap();
+        });
+    }
+}
+
+/// Of several that were in the way only the first was looked at, and of several threads of an owner that wait only the last: a
+/// circle through another was waited for without an end.
+#[test]
+fn a_circle_through_any_who_is_in_the_way_is_refused() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"");
+    set(&fs, ino, 1, 0, 0, Read).unwrap();
+    set(&fs, ino, 2, 1, 1, Read).unwrap();
+    set(&fs, ino, 3, 2, 3, Write).unwrap();
+    set(&fs, ino, 4, 4, 4, Write).unwrap();
+    std::thread::scope(|scope| {
+        // 3 waits for 1 and 2, and in another thread for 4.
+        let waits = [lock(3, 0, 1, Write), lock(3, 4, 4, Write)];
+        let waiters = waits.map(|lock| {
+            let vfs = &fs.vfs;
+            let waiter = scope.spawn(move || vfs.set_lock(ino, &lock, true));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            waiter
+        });
+        // 1, 2 and 4 wait for 3, one after the other.
+        for (owner, at) in [(1, 0), (2, 1), (4, 4)] {
+            let refused = fs.vfs.set_lock(ino, &lock(owner, 2, 2, Write), true);
+            assert!(matches!(refused, Err(Error::Deadlock)), "{owner}");
+            set(&fs, ino, owner, at, at, Unlock).unwrap();
+        }
+        for waiter in waiters {
+            waiter.join().unwrap().unwrap();
+        }
+    });
+}

@@ -340,6 +340,7 @@ fn a_block_device_gets_no_zeros() {
         HostFile::new(Opened {
             file,
             is_block_device,
+            locked_by: None,
         })
     };
     // It is none, so that it refuses to discard as a device without that does.
