@@ -540,6 +540,7 @@ impl Vfs {
         if from == to && from_offset.abs_diff(to_offset) < len {
             return Err(Error::Invalid("ranges overlap"));
         }
+        check_has_content(&self.inode(from)?, "copying from a special file")?;
         check_copied_into(&self.inode(to)?)?;
         let len = len.min(CLONE_MAX);
         let (mut done, mut copied) = (0, 0);

@@ -157,7 +157,7 @@ impl Vfs {
         self.changeable(parent)?;
         self.check_apart_from_snapshots(parent, name)?;
         let now = self.now();
-        let (ino, inode) = self.change(Intent::Grow, |tx| {
+        let (ino, inode) = self.change_admitted(Intent::Grow, |tx| {
             let mut dir = directory(tx, parent)?;
             let item = free_item(tx, parent, name)?;
             check_gets(&dir)?;
@@ -267,7 +267,7 @@ impl Vfs {
             target: b"",
         };
         let now = self.now();
-        let (ino, inode) = self.change(Intent::Grow, |tx| {
+        let (ino, inode) = self.change_admitted(Intent::Grow, |tx| {
             let dir = directory(tx, parent)?;
             check_gets(&dir)?;
             let (ino, mut inode) = make_inode(self, tx, caller, (parent, &dir), &new, now)?;

@@ -16,6 +16,8 @@ use crate::{Author, Caller, Error, Handle, Ino, Result, StatFs, Timestamp, Vfs, 
 
 /// Entries of a directory that are looked at in one hold of the metadata lock, and inodes that one record gives a project.
 const ENTRIES_AT_ONCE: usize = 64;
+/// Times that a change is tried anew before it is refused: others may come between.
+const LOOKS_MAX: u32 = 64;
 
 /// Refuses to give an inode a name in a directory of another project.
 pub(crate) fn check_same_project(dir: &Inode, inode: &Inode) -> Result<()> {
@@ -84,6 +86,25 @@ impl Vfs {
         }
         let quotas = Quotas::of(&self.volume);
         Ok(quotas.admit_inode(tx, (before, after), now)?)
+    }
+
+    /// A change that [admits an inode](Vfs::admit_inode). Before somebody is refused, what is staged of them is written: it may take less then.
+    pub(crate) fn change_admitted<R>(
+        &self,
+        intent: Intent,
+        mut f: impl FnMut(&mut Transaction<'_>) -> Result<R>,
+    ) -> Result<R> {
+        for _ in 0..LOOKS_MAX {
+            let result = self.change(intent, &mut f);
+            if let Err(Error::QuotaExceeded(Some(refusal))) = &result
+                && let persimmon_engine::Error::QuotaExceeded { owner } = **refusal
+                && self.watch(Quotas::of(&self.volume).settle(owner))?
+            {
+                continue;
+            }
+            return result;
+        }
+        self.change(intent, f)
     }
 
     /// The project of an inode; 0 is none.

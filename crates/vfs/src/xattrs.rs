@@ -105,7 +105,7 @@ impl Vfs {
         }
         self.changeable(ino)?;
         let now = self.change_time(ino)?;
-        self.change(Intent::Grow, |tx| {
+        self.change_admitted(Intent::Grow, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
             if namespace == Namespace::User && !inode.is_file() && !inode.is_dir() {
                 return Err(Error::NotPermitted);

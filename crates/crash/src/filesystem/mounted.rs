@@ -594,19 +594,19 @@ impl Mounted {
         let size = self.vfs.getattr(source)?.size;
         let length = length.min(size.saturating_sub(from_offset));
         let mut done = 0;
-        while done < length {
+        // Nothing is asked for, too: a directory refuses that as well.
+        loop {
             let copied = self.vfs.copy_file_range(
                 (source, Handle::NONE, from_offset + done),
                 (target, Handle::NONE, to_offset + done),
                 length - done,
             );
             match copied {
-                Ok(0) => break,
+                Ok(0) => return Ok(None),
                 Ok(copied) => done += copied,
                 Err(error) => return Cut::of(done, error).map(Some),
             }
         }
-        Ok(None)
     }
 
     fn step(&self, step: Step) -> Result<(), Error> {

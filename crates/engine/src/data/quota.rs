@@ -135,10 +135,10 @@ impl FileData {
                 continue;
             }
             // What is staged may take less once it is written, and so may what others are about to write.
-            if self.space.quota.wait_for_others(owners) {
+            if self.space.quota.wait_for_others(owners.iter()) {
                 continue;
             }
-            if self.space.quota.has_staged(owners) && self.write_back_queued()? > 0 {
+            if self.space.quota.has_staged(owners.iter()) && self.write_back_queued()? > 0 {
                 taken = None;
                 continue;
             }
@@ -161,6 +161,14 @@ impl FileData {
                 None => return Err(Error::QuotaExceeded { owner }),
             }
         }
+    }
+
+    /// Before an owner is refused: has less promised to it, if that is possible. What is staged may take less once it is written, and so may what
+    /// others are about to write.
+    pub(crate) fn settle_promises(&self, owner: Owner) -> Result<bool> {
+        let ledger = &self.space.quota;
+        Ok(ledger.wait_for_others([owner])
+            || ledger.has_staged([owner]) && self.write_back_queued()? > 0)
     }
 
     /// Whether what is written to a file is counted, and limited.

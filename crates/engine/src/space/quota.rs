@@ -148,16 +148,16 @@ impl QuotaLedger {
     }
 
     /// Whether anything of one of these is staged.
-    pub(crate) fn has_staged(&self, owners: Owners) -> bool {
+    pub(crate) fn has_staged(&self, owners: impl IntoIterator<Item = Owner>) -> bool {
         let all = self.promises.lock();
-        let mut promises = owners.iter().filter_map(|owner| all.get(&owner));
+        let mut promises = owners.into_iter().filter_map(|owner| all.get(&owner));
         promises.any(|promises| promises.staged > 0)
     }
 
     /// Waits a short time for those who were admitted, and may not need all of it. False if there is nobody.
-    pub(crate) fn wait_for_others(&self, owners: Owners) -> bool {
+    pub(crate) fn wait_for_others(&self, owners: impl IntoIterator<Item = Owner>) -> bool {
         let all = self.promises.lock();
-        let mut promises = owners.iter().filter_map(|owner| all.get(&owner));
+        let mut promises = owners.into_iter().filter_map(|owner| all.get(&owner));
         let has_others = promises.any(|promises| promises.admitted > 0);
         if has_others {
             drop(self.given_back.wait_timeout(all, OTHERS_WAIT));

@@ -125,6 +125,12 @@ impl<'a> Quotas<'a> {
         quota::admit_inode(tx, (before, after), promised, now.seconds)
     }
 
+    /// Tells whether somebody who was refused ([`Error::QuotaExceeded`](crate::Error::QuotaExceeded)) may be asked again: what is staged of them
+    /// has been written, or others have given back what they were promised.
+    pub fn settle(&self, owner: Owner) -> Result<bool> {
+        self.engine.data.settle_promises(owner)
+    }
+
     /// To be called after the owner, the group or the project of a file changed: what is staged of it is theirs from now on.
     pub fn owners_changed(&self, ino: Ino) -> Result<()> {
         match self.engine.space.quota.is_on() {

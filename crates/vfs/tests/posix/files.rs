@@ -60,7 +60,7 @@ fn no_zeros_are_in_a_file_that_is_appended_to_and_emptied() {
     });
 }
 
-/// Of a directory it was said that the range lies behind its end.
+/// Of a directory it was said that the range lies behind its end, and that nothing of it was copied.
 #[test]
 fn what_has_no_content_has_no_ranges() {
     let fs = Fixture::new(Options::default());
@@ -82,6 +82,12 @@ fn what_has_no_content_has_no_ranges() {
         assert_eq!(errno(dir), libc::EISDIR, "{what:?}");
         assert_eq!(errno(fifo), libc::EINVAL, "{what:?}");
     }
+    let file = fs.file("f", b"");
+    let copy = |from| {
+        let (from, to) = ((from, Handle::NONE, 8192), (file, Handle::NONE, 0));
+        fs.vfs.copy_file_range(from, to, 4096).unwrap_err().errno()
+    };
+    assert_eq!((copy(dir), copy(fifo)), (libc::EISDIR, libc::EINVAL));
 }
 
 /// More extents than one record moves, some of them under a snapshot.

@@ -63,6 +63,22 @@ fn whoever_is_limited_has_no_more_attributes_than_that() {
     fs.remount();
 }
 
+/// What overwrites a block counts beside it while it is staged: whoever had room enough was refused.
+#[test]
+fn what_is_staged_is_written_before_attributes_are_refused() {
+    let fs = fixture();
+    let (alice, of) = (user(ALICE, STAFF), owner(OwnerKind::User, ALICE));
+    let file = create(&fs, &alice, ROOT, "a").unwrap();
+    write(&fs, file, 0, &noise(1, 65_536)).unwrap();
+    fs.vfs.sync().unwrap();
+    write(&fs, file, 0, &noise(2, 65_536)).unwrap();
+    set(&fs, of, bytes_hard(100_000));
+    set_xattr(&fs, &alice, file.0, "user.a", 30_000).unwrap();
+    let refused = set_xattr(&fs, &alice, file.0, "user.b", 30_000).unwrap_err();
+    assert_eq!(refused.errno(), libc::EDQUOT);
+    check_counts(&fs);
+}
+
 #[test]
 fn attributes_go_where_their_inode_goes() {
     let fs = fixture();
