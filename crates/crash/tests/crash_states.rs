@@ -78,7 +78,7 @@ const FOUND: &[u64] = &[
     11_000_001_134,
     12_994_001_047,
     11_300_000_390,
-    // What is staged was not written before an extended attribute was refused, and nothing was copied from a directory.
+    // What is staged was not written before an extended attribute or an owner was refused, and nothing was copied from a directory.
     11_400_000_056,
     11_400_000_276,
     12_100_000_010,

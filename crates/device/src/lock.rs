@@ -28,7 +28,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Lets go of the lock, whoever has descriptors of it: a child of `fork` has all of its parent's. The child itself lets go of nothing.
+    /// Lets go of the lock, though a child of `fork` may have a descriptor of the same open file. The child itself lets go of nothing.
     pub(crate) fn release(&self) {
         if self.locked_by == Some(process::id()) {
             // Gone with the last descriptor otherwise.

@@ -118,10 +118,14 @@ impl Vfs {
     }
 
     fn set_others(&self, ino: Ino, set: &SetAttr) -> Result<()> {
-        let now = self.now();
         if set.atime.is_some() {
             self.access_times.remove(ino);
         }
+        self.with_admission(|| self.try_to_set_others(ino, set))
+    }
+
+    fn try_to_set_others(&self, ino: Ino, set: &SetAttr) -> Result<()> {
+        let now = self.now();
         let known = self.inode(ino)?;
         let changed = known.ctime.next(now);
         let given_away = if set.uid.is_some() || set.gid.is_some() {

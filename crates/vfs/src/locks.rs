@@ -92,7 +92,7 @@ struct State {
     files: InoMap<FileLocks>,
     count: usize,
     /// Locks that are waited for, to find circles. Who is in their way is asked of what is held: one that was let go of is in
-    /// nobody's way, though who waits for it may not run yet.
+    /// nobody's way, though the thread that waits for it may not run yet.
     waits: Vec<Wait>,
 }
 

@@ -88,14 +88,11 @@ impl Vfs {
         Ok(quotas.admit_inode(tx, (before, after), now)?)
     }
 
-    /// A change that [admits an inode](Vfs::admit_inode). Before somebody is refused, what is staged of them is written: it may take less then.
-    pub(crate) fn change_admitted<R>(
-        &self,
-        intent: Intent,
-        mut f: impl FnMut(&mut Transaction<'_>) -> Result<R>,
-    ) -> Result<R> {
+    /// Makes a change that [admits an inode](Vfs::admit_inode). Before somebody is refused, what is staged of them is written, which may take
+    /// less then: it is called without locks.
+    pub(crate) fn with_admission<R>(&self, mut change: impl FnMut() -> Result<R>) -> Result<R> {
         for _ in 0..LOOKS_MAX {
-            let result = self.change(intent, &mut f);
+            let result = change();
             if let Err(Error::QuotaExceeded(Some(refusal))) = &result
                 && let persimmon_engine::Error::QuotaExceeded { owner } = **refusal
                 && self.watch(Quotas::of(&self.volume).settle(owner))?
@@ -104,7 +101,16 @@ impl Vfs {
             }
             return result;
         }
-        self.change(intent, f)
+        change()
+    }
+
+    /// The same of a change that is one transaction.
+    pub(crate) fn change_admitted<R>(
+        &self,
+        intent: Intent,
+        mut f: impl FnMut(&mut Transaction<'_>) -> Result<R>,
+    ) -> Result<R> {
+        self.with_admission(|| self.change(intent, &mut f))
     }
 
     /// The project of an inode; 0 is none.

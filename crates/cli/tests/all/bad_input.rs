@@ -231,7 +231,8 @@ fn looking_changes_nothing() {
                 "dictionaries",
                 "compressed-log",
                 "long-xattrs",
-                "shared-frames"
+                "shared-frames",
+                "counted-xattrs"
             ])
         );
         assert_eq!(info["zone_capacity_bytes"], 1 << 20);

@@ -65,7 +65,7 @@ fn whoever_is_limited_has_no_more_attributes_than_that() {
 
 /// What overwrites a block counts beside it while it is staged: whoever had room enough was refused.
 #[test]
-fn what_is_staged_is_written_before_attributes_are_refused() {
+fn what_is_staged_is_written_before_anybody_is_refused() {
     let fs = fixture();
     let (alice, of) = (user(ALICE, STAFF), owner(OwnerKind::User, ALICE));
     let file = create(&fs, &alice, ROOT, "a").unwrap();
@@ -76,6 +76,19 @@ fn what_is_staged_is_written_before_attributes_are_refused() {
     set_xattr(&fs, &alice, file.0, "user.a", 30_000).unwrap();
     let refused = set_xattr(&fs, &alice, file.0, "user.b", 30_000).unwrap_err();
     assert_eq!(refused.errno(), libc::EDQUOT);
+    // The same of what is given away, by whoever is limited.
+    let bob = owner(OwnerKind::User, 7);
+    let theirs = create(&fs, &user(7, STAFF), ROOT, "b").unwrap();
+    write(&fs, theirs, 0, &noise(3, 40_960)).unwrap();
+    fs.vfs.sync().unwrap();
+    write(&fs, theirs, 0, &noise(4, 40_960)).unwrap();
+    set(&fs, bob, bytes_hard(150_000));
+    let gives = SetAttr {
+        uid: Some(7),
+        author: Author::User { pid: 0, gid: STAFF },
+        ..SetAttr::default()
+    };
+    fs.vfs.setattr(file.0, Handle::NONE, &gives).unwrap();
     check_counts(&fs);
 }
 
