@@ -75,6 +75,8 @@ fn mounted(bed: &TestBed, name: &str, options: &[&str]) -> Result<Volume> {
     let mut all = vec!["supervise", "dev", "suid"];
     all.extend(options);
     volume.mount_foreground(&all)?;
+    // A daemon that is killed in its first milliseconds may end the mount: that is not what is looked at here.
+    std::fs::metadata(&volume.dir)?;
     Ok(volume)
 }
 
