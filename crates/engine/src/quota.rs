@@ -394,6 +394,7 @@ pub(crate) fn admit_inode(
     }
     for owner in Owners::of(after).iter() {
         let had = before.filter(|before| Owners::of(before).iter().any(|other| other == owner));
+        // An inode that shrinks asks for nothing.
         let more = match had {
             Some(before) => (after.sectors.saturating_sub(before.sectors), 0),
             None => (after.sectors, 1),

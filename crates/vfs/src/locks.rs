@@ -91,8 +91,8 @@ impl FileLocks {
 struct State {
     files: InoMap<FileLocks>,
     count: usize,
-    /// Locks that are waited for, to find circles. Who is in their way is asked of what is held: one that was let go of is in
-    /// nobody's way, though the thread that waits for it may not run yet.
+    /// Locks that are waited for, to detect deadlocks. What blocks each is looked up in the locks that are held: a released lock blocks
+    /// nobody, even if the waiting thread has not run since.
     waits: Vec<Wait>,
 }
 

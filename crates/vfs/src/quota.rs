@@ -104,7 +104,7 @@ impl Vfs {
         change()
     }
 
-    /// The same of a change that is one transaction.
+    /// [`Vfs::with_admission`] for a change in one transaction.
     pub(crate) fn change_admitted<R>(
         &self,
         intent: Intent,

@@ -33,9 +33,9 @@ fn set_xattr(fs: &Fixture, caller: &Caller, ino: Ino, name: &str, len: usize) ->
         .setxattr(caller, ino, name, &value, XattrMode::Either)
 }
 
-/// They counted for nobody: whoever had a limit filled the volume with values of 64 KiB.
+/// Attributes were not charged: a user with a limit could fill the volume with values of 64 KiB.
 #[test]
-fn whoever_is_limited_has_no_more_attributes_than_that() {
+fn attributes_are_charged_and_limited() {
     let fs = fixture();
     let (alice, of) = (user(ALICE, STAFF), owner(OwnerKind::User, ALICE));
     set(&fs, of, bytes_hard(100_000));
@@ -49,7 +49,7 @@ fn whoever_is_limited_has_no_more_attributes_than_that() {
     assert_eq!(write(&fs, (ino, handle), 0, &noise(1, 8192)).unwrap(), 4096);
     let refused = write(&fs, (ino, handle), 4096, &noise(1, 4096)).unwrap_err();
     assert_eq!(refused.errno(), libc::EDQUOT);
-    // Whoever is over a limit may still take less, and root any.
+    // A user over the limit may still shrink a value, and root is not limited.
     set(&fs, of, bytes_hard(50_000));
     set_xattr(&fs, &alice, ino, "user.a", 60_000).unwrap();
     let refused = set_xattr(&fs, &alice, ino, "user.a", 61_000).unwrap_err();
@@ -63,7 +63,7 @@ fn whoever_is_limited_has_no_more_attributes_than_that() {
     fs.remount();
 }
 
-/// What overwrites a block counts beside it while it is staged: whoever had room enough was refused.
+/// A staged overwrite is charged in addition to the block that it replaces: a user with enough room was refused.
 #[test]
 fn what_is_staged_is_written_before_anybody_is_refused() {
     let fs = fixture();
@@ -76,7 +76,7 @@ fn what_is_staged_is_written_before_anybody_is_refused() {
     set_xattr(&fs, &alice, file.0, "user.a", 30_000).unwrap();
     let refused = set_xattr(&fs, &alice, file.0, "user.b", 30_000).unwrap_err();
     assert_eq!(refused.errno(), libc::EDQUOT);
-    // The same of what is given away, by whoever is limited.
+    // The same for a change of owner.
     let bob = owner(OwnerKind::User, 7);
     let theirs = create(&fs, &user(7, STAFF), ROOT, "b").unwrap();
     write(&fs, theirs, 0, &noise(3, 40_960)).unwrap();
