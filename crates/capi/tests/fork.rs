@@ -110,9 +110,7 @@ fn parent_of_a_child_that_ends() {
         let child = libc::fork();
         assert!(child >= 0);
         if child == 0 {
-            libc::alarm(PATIENCE_SECONDS);
-            let mut word = 0u8;
-            libc::read(pipe[0], (&raw mut word).cast(), 1);
+            wait_for_parent(pipe[0]);
             libc::exit(tries(fs, &objects));
         }
         let after = file(fs, c"/after", WRITE);
@@ -126,6 +124,15 @@ fn parent_of_a_child_that_ends() {
         assert_eq!(persimmon_fsync(after), 0, "{}", message());
         println!("the child: {status}");
         libc::_exit(c_int::from(status != 0));
+    }
+}
+
+/// In the child: until the parent writes to the pipe, and not for ever.
+fn wait_for_parent(pipe: c_int) {
+    let mut word = 0u8;
+    unsafe {
+        libc::alarm(PATIENCE_SECONDS);
+        libc::read(pipe, (&raw mut word).cast(), 1);
     }
 }
 
@@ -165,9 +172,7 @@ fn a_closed_volume_is_free_though_a_child_is_left() {
         let child = libc::fork();
         assert!(child >= 0);
         if child == 0 {
-            libc::alarm(PATIENCE_SECONDS);
-            let mut word = 0u8;
-            libc::read(pipe[0], (&raw mut word).cast(), 1);
+            wait_for_parent(pipe[0]);
             libc::_exit(0);
         }
         let mut again = null_mut();
