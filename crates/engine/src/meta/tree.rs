@@ -57,7 +57,8 @@ pub fn get<'a>(
     key: &Key,
 ) -> Result<Option<&'a [u8]>, TreeError> {
     let leaf = leaf_for(cache, root, key)?;
-    Ok(leaf.search(key).ok().map(|index| leaf.page.value(index)))
+    let index = finger::search(&leaf, key).ok();
+    Ok(index.map(|index| leaf.page.value(index)))
 }
 
 /// Whether the leaf that `key` belongs into is dirty.

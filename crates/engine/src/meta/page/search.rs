@@ -21,14 +21,14 @@ const ITEMS_PER_INODE_MAX: u64 = 16;
 
 /// A key taken apart for comparing: inode, and the rest in one number.
 #[derive(Clone, Copy)]
-pub(super) struct SearchKey {
+pub(in crate::meta) struct SearchKey {
     ino: u64,
     rest: u128,
 }
 
 impl SearchKey {
     #[inline]
-    pub(super) fn new(key: &Key) -> SearchKey {
+    pub(in crate::meta) fn new(key: &Key) -> SearchKey {
         let kind = u128::from(key.kind.0) << 96;
         let item = u128::from(key.item) << 32;
         SearchKey {
@@ -37,12 +37,17 @@ impl SearchKey {
         }
     }
 
-    /// Whether the slot's key is not above the target. Without a branch: which way it goes is a
-    /// toss in each step of a search, and a wrong guess of the processor costs more than both.
+    /// Whether `key` is not above this one. Without a branch: which way it goes is a toss in each
+    /// step of a search, and a wrong guess of the processor costs more than both.
     #[inline]
-    fn reaches(self, slot: &[u8; SLOT_BYTES]) -> bool {
-        let key = SearchKey::new(&super::slot_key(slot));
+    pub(in crate::meta) fn reaches(self, key: &Key) -> bool {
+        let key = SearchKey::new(key);
         (key.ino < self.ino) | ((key.ino == self.ino) & (key.rest <= self.rest))
+    }
+
+    #[inline]
+    fn reaches_slot(self, slot: &[u8; SLOT_BYTES]) -> bool {
+        self.reaches(&super::slot_key(slot))
     }
 }
 
@@ -60,7 +65,7 @@ pub(in crate::meta) struct Expected {
 /// How many slots, which are in order, have keys not above the target.
 #[inline]
 pub(super) fn upper_bound(slots: &[[u8; SLOT_BYTES]], target: SearchKey) -> usize {
-    slots.partition_point(|slot| target.reaches(slot))
+    slots.partition_point(|slot| target.reaches_slot(slot))
 }
 
 /// [`upper_bound`] of a few slots: all of them are asked for from memory before the first is
@@ -71,7 +76,7 @@ fn count_reached(slots: &[[u8; SLOT_BYTES]], target: SearchKey) -> usize {
     for slot in slots.iter().step_by(2) {
         black_box(slot[0]);
     }
-    slots.partition_point(|slot| target.reaches(slot))
+    slots.partition_point(|slot| target.reaches_slot(slot))
 }
 
 /// As [`upper_bound`], looking first about where the distances of the target from the bounds
@@ -96,6 +101,29 @@ pub(super) fn upper_bound_expecting(
         from + LAST + upper_bound(&slots[from + LAST..], key)
     } else {
         from + reached
+    }
+}
+
+/// As [`upper_bound`], if the answer is `near` or one beside it: what an operation looks for is mostly where it looked before.
+#[inline]
+pub(super) fn upper_bound_near(
+    slots: &[[u8; SLOT_BYTES]],
+    target: SearchKey,
+    near: usize,
+) -> Option<usize> {
+    let near = near.min(slots.len());
+    let reaches = |index: usize| {
+        slots
+            .get(index)
+            .is_some_and(|slot| target.reaches_slot(slot))
+    };
+    let is_bound = |bound: usize| (bound == 0 || reaches(bound - 1)) && !reaches(bound);
+    if near > 0 && !reaches(near - 1) {
+        Some(near - 1).filter(|below| is_bound(*below))
+    } else if reaches(near) {
+        Some(near + 1).filter(|above| is_bound(*above))
+    } else {
+        Some(near)
     }
 }
 

@@ -125,6 +125,7 @@ proptest! {
         probes in prop::collection::vec(any_key(), 20),
         lower in any_key(),
         upper in prop::option::of(any_key()),
+        far in 0..800usize,
     ) {
         let (mut page, mut map) = filled(edits);
         for (ino, item) in crowd {
@@ -132,7 +133,12 @@ proptest! {
         }
         let expected = Expected { count: page.count(), lower, upper };
         for key in probes.iter().chain(map.keys()) {
-            prop_assert_eq!(page.search_expecting(key, &expected), page.search(key));
+            let found = page.search(key);
+            let (Ok(place) | Err(place)) = found;
+            let beside = place.saturating_sub(2)..place + 4;
+            for near in beside.chain([far, usize::MAX]) {
+                prop_assert_eq!(page.search_expecting(key, &expected, near), found);
+            }
             let child = page.child_index_expecting(key, &expected);
             prop_assert_eq!(child, page.child_index(key));
         }

@@ -7,7 +7,7 @@
 use persimmon_format::{Key, PageId};
 
 use super::node::Node;
-use super::{TreeError, checked_root, leaf_for};
+use super::{TreeError, checked_root, finger, leaf_for};
 use crate::meta::cache::PageCache;
 use crate::meta::page::Page;
 
@@ -28,7 +28,7 @@ impl<'a> Cursor<'a> {
         key: &Key,
     ) -> Result<(Cursor<'a>, Result<usize, usize>), TreeError> {
         let leaf = leaf_for(cache, root, key)?;
-        let place = leaf.search(key);
+        let place = finger::search(&leaf, key);
         Ok((Cursor { cache, root, leaf }, place))
     }
 

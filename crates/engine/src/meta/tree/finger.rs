@@ -11,7 +11,7 @@ use persimmon_format::{Key, PageId};
 
 use super::node::Node;
 use crate::meta::cache::PageCache;
-use crate::meta::page::Expected;
+use crate::meta::page::{Expected, SearchKey};
 
 /// An operation works at some four places: the names of a directory, its inode, the file, and what is shared.
 const FINGERS: usize = 8;
@@ -25,10 +25,19 @@ struct Finger {
     upper: Option<Key>,
 }
 
+impl Finger {
+    #[inline]
+    fn holds(&self, target: SearchKey) -> bool {
+        target.reaches(&self.lower) && self.upper.is_none_or(|upper| !target.reaches(&upper))
+    }
+}
+
 struct Fingers {
     list: RefCell<[Option<Finger>; FINGERS]>,
     /// The one that was used or made last.
     newest: Cell<usize>,
+    /// How many items of its leaf were not above the key for which each was used last. Items may have come and gone since.
+    places: [Cell<usize>; FINGERS],
 }
 
 thread_local! {
@@ -36,6 +45,7 @@ thread_local! {
         Fingers {
             list: RefCell::new([None; FINGERS]),
             newest: Cell::new(0),
+            places: [const { Cell::new(0) }; FINGERS],
         }
     };
 }
@@ -43,21 +53,19 @@ thread_local! {
 /// The leaf that `key` belongs into, if that is known.
 #[inline]
 pub(super) fn find<'a>(cache: &'a PageCache, root: PageId, key: &Key) -> Option<Node<'a>> {
-    let shape = cache.shape();
+    let (shape, target) = (cache.shape(), SearchKey::new(key));
     let finger = FINGERS_HERE.with(|fingers| {
         let list = fingers.list.borrow();
-        let leads = |finger: &Finger| {
-            finger.shape == shape
-                && finger.root == root
-                && *key >= finger.lower
-                && finger.upper.is_none_or(|upper| *key < upper)
-        };
         let newest = fingers.newest.get();
-        let from_newest = (newest..FINGERS).chain(0..newest);
-        let mut at = from_newest.filter(|at| list[*at].as_ref().is_some_and(leads));
-        let at = at.next()?;
-        fingers.newest.set(at);
-        list[at]
+        for next in 0..FINGERS {
+            let at = (newest + next) % FINGERS;
+            let Some(finger) = &list[at] else { continue };
+            if finger.shape == shape && finger.root == root && finger.holds(target) {
+                fingers.newest.set(at);
+                return Some(*finger);
+            }
+        }
+        None
     })?;
     let (page, outline) = cache.get_outlined(finger.leaf).ok()?;
     Some(Node {
@@ -68,6 +76,17 @@ pub(super) fn find<'a>(cache: &'a PageCache, root: PageId, key: &Key) -> Option<
             lower: finger.lower,
             upper: finger.upper,
         },
+    })
+}
+
+/// Where `key` is in a leaf that was just found or kept, or where it would have to be inserted.
+#[inline]
+pub(super) fn search(leaf: &Node<'_>, key: &Key) -> Result<usize, usize> {
+    FINGERS_HERE.with(|fingers| {
+        let near = &fingers.places[fingers.newest.get()];
+        let place = leaf.search(key, near.get());
+        near.set(place.map_or_else(|above| above, |at| at + 1));
+        place
     })
 }
 
@@ -84,6 +103,8 @@ pub(super) fn keep(cache: &PageCache, root: PageId, leaf: &Node<'_>) {
         // Not in place of the one used last, which is likely to be used again.
         let at = (fingers.newest.get() + 1) % FINGERS;
         fingers.list.borrow_mut()[at] = Some(finger);
+        // The descent has looked at the last item, which is in the processor's cache by now.
+        fingers.places[at].set(usize::MAX);
         fingers.newest.set(at);
     });
 }

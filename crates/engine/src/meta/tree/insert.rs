@@ -5,7 +5,7 @@ use std::sync::Arc;
 use persimmon_format::page::VALUE_LEN_MAX;
 use persimmon_format::{Key, PageId};
 
-use super::{KEY_MIN, Path, TreeDamage, TreeError, damaged, leaf_for};
+use super::{KEY_MIN, Path, TreeDamage, TreeError, damaged, finger, leaf_for};
 use crate::meta::cache::PageCache;
 use crate::meta::page::Page;
 
@@ -31,7 +31,7 @@ fn try_insert(
         return Err(TreeError::ValueLength(value.len()));
     }
     let leaf = leaf_for(cache, *root, key)?;
-    let (index, replaced) = match leaf.search(key) {
+    let (index, replaced) = match finger::search(&leaf, key) {
         Ok(index) => (index, true),
         Err(index) => (index, false),
     };

@@ -122,9 +122,9 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Where `key` is in this leaf, or where it would have to be inserted.
+    /// Where `key` is in this leaf, or where it would have to be inserted; quicker if that is at `near`.
     #[inline]
-    pub(super) fn search(&self, key: &Key) -> Result<usize, usize> {
-        self.page.search_expecting(key, &self.expected)
+    pub(super) fn search(&self, key: &Key, near: usize) -> Result<usize, usize> {
+        self.page.search_expecting(key, &self.expected, near)
     }
 }

@@ -3,7 +3,7 @@
 use persimmon_format::{Key, PageId};
 
 use super::node::Node;
-use super::{Path, TreeError, leaf_for};
+use super::{Path, TreeError, finger, leaf_for};
 use crate::meta::cache::PageCache;
 use crate::meta::page::CAPACITY_BYTES;
 
@@ -25,7 +25,7 @@ pub fn remove(cache: &mut PageCache, root: &mut PageId, key: &Key) -> bool {
 
 fn try_remove(cache: &mut PageCache, root: &mut PageId, key: &Key) -> Result<bool, TreeError> {
     let leaf = leaf_for(cache, *root, key)?;
-    let Ok(index) = leaf.search(key) else {
+    let Ok(index) = finger::search(&leaf, key) else {
         return Ok(false);
     };
     let id = leaf.page.id();
