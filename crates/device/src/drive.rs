@@ -9,7 +9,7 @@ use crate::image::{self, ImageDevice, ImageGeometry, Notice};
 use crate::joined::Joined;
 use crate::linux::front::Front;
 use crate::linux::make;
-use crate::lock::explain;
+use crate::lock::{explain, wrong_kind};
 use crate::nvme::{self, Nvme, NvmeDevice};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::pair::{self, Pair};
@@ -151,7 +151,11 @@ pub fn identity(path: &Path) -> io::Result<Option<Identity>> {
     if zbd::is_zoned(path)? {
         zbd::identity(path)
     } else {
-        probe::identity(&probe::open(path)?)
+        let file = probe::open(path)?;
+        match wrong_kind(&file.metadata()?) {
+            Some(why) => Err(io::Error::other(why)),
+            None => probe::identity(&file),
+        }
     }
 }
 

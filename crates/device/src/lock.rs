@@ -187,20 +187,23 @@ pub(crate) fn open_locked(path: &Path, direct: bool, options: &OpenOptions) -> R
     })
 }
 
-/// Refuses what is neither a file nor a block device.
+/// Why no volume can be in what is neither a file nor a block device.
+pub(crate) fn wrong_kind(metadata: &Metadata) -> Option<&'static str> {
+    if metadata.file_type().is_block_device() || metadata.is_file() {
+        None
+    } else if metadata.is_dir() {
+        Some("is a directory, neither a regular file nor a block device")
+    } else {
+        Some("is neither a regular file nor a block device")
+    }
+}
+
 fn check_kind(path: &Path) -> Result<Metadata> {
     let metadata = fs::metadata(path).map_err(|error| explain(path, &error))?;
-    if metadata.file_type().is_block_device() || metadata.is_file() {
-        return Ok(metadata);
+    match wrong_kind(&metadata) {
+        Some(why) => Err(open_error(path, why)),
+        None => Ok(metadata),
     }
-    Err(open_error(
-        path,
-        if metadata.is_dir() {
-            "is a directory, neither a regular file nor a block device"
-        } else {
-            "is neither a regular file nor a block device"
-        },
-    ))
 }
 
 /// Locks a regular file that this process has just made, by the descriptor that made it.
@@ -373,12 +376,18 @@ pub(crate) fn unescape(field: &str) -> String {
 /// An error of opening, with what to do about it.
 pub(crate) fn explain(path: &Path, error: &io::Error) -> DeviceError {
     let remedy = match error.kind() {
-        io::ErrorKind::NotFound => "does not exist; make it with `persimmon mkfs`".to_owned(),
+        io::ErrorKind::NotFound => match fs::read_link(path) {
+            Ok(target) => format!(
+                "is a symbolic link to {}, which does not exist",
+                target.display()
+            ),
+            Err(_) => "does not exist; make it with `persimmon mkfs`".to_owned(),
+        },
         io::ErrorKind::PermissionDenied => {
             "permission denied; run as a user who may read and write it".to_owned()
         }
         io::ErrorKind::ReadOnlyFilesystem => {
-            "is on a read-only filesystem; mount it with `-o ro`".to_owned()
+            "is on a read-only filesystem; a volume there can be mounted with `-o ro`".to_owned()
         }
         _ => error.to_string(),
     };

@@ -92,4 +92,7 @@ fn a_pipe_is_no_volume() {
         let status = status.unwrap_or_else(|| panic!("{arguments:?} waits for a pipe"));
         assert!(!status.success(), "{arguments:?}");
     }
+    let probed = place.run(&["probe", "pipe"]);
+    let why = String::from_utf8_lossy(&probed.stderr);
+    assert!(why.contains("neither a regular file nor"), "{why}");
 }

@@ -51,6 +51,9 @@ fn what_cannot_be_opened() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.img");
     says(open(&path), &path, &["does not exist", "mkfs"]);
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    says(open(&link), &link, &["link to nowhere, which does not"]);
     says(
         open(dir.path()),
         dir.path(),
