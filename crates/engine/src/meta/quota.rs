@@ -16,6 +16,9 @@ use crate::faults::{Fault, fault};
 /// A grace time that is under way is taken for a new one if that would end by this part of it later.
 const GRACE_TOLERANCE: u32 = 64;
 
+/// Owners remembered by [`EnsuredOwners`]: those of two inodes, and some.
+const ENSURED_OWNERS: usize = 8;
+
 /// Those that an inode is counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owners([u32; 3]);
@@ -107,7 +110,7 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
     if meta.quota.counting == Counting::Off {
         return Ok(());
     }
-    let mut last = None;
+    let (mut last, mut ensured) = (None, EnsuredOwners::default());
     for op in ops {
         let both = match op {
             Op::Share(share) => [Some(share.from), Some(share.to)],
@@ -121,13 +124,13 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
         if let Op::Put { key, value } = op
             && counts(&meta.quota, key.ino)
         {
-            ensure_owners(meta, &decode_inode(key.ino, value)?)?;
+            ensured.add(meta, &decode_inode(key.ino, value)?)?;
         }
         for ino in both.into_iter().flatten() {
             if last != Some(ino) && counts(&meta.quota, ino) {
                 meta.ensure(&Key::inode(ino))?;
                 if let Some(inode) = read_inode(meta, ino)? {
-                    ensure_owners(meta, &inode)?;
+                    ensured.add(meta, &inode)?;
                 }
             }
             last = Some(ino);
@@ -136,12 +139,25 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
     Ok(())
 }
 
-fn ensure_owners(meta: &Meta, inode: &Inode) -> Result<()> {
-    for owner in Owners::of(inode).iter() {
-        meta.ensure(&owner.key())?;
-        read(meta, owner)?;
+/// Some owners whose items were just found in memory and intact: the operations of a record are mostly those of a few.
+#[derive(Default)]
+struct EnsuredOwners(Vec<Owner>);
+
+impl EnsuredOwners {
+    fn add(&mut self, meta: &Meta, inode: &Inode) -> Result<()> {
+        for owner in Owners::of(inode).iter() {
+            if self.0.contains(&owner) {
+                continue;
+            }
+            meta.ensure(&owner.key())?;
+            read(meta, owner)?;
+            if self.0.len() == ENSURED_OWNERS {
+                self.0.clear();
+            }
+            self.0.push(owner);
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Has what owners take of a new volume, which has its root directory alone, be counted.
