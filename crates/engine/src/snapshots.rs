@@ -104,7 +104,31 @@ impl Snapshots {
         now: Timestamp,
     ) -> Result<()> {
         self.check_feature()?;
+        let Store {
+            log, media, zones, ..
+        } = &*self.store;
+        while !self.try_take(id, of, (name, is_read_only), now)? {
+            log.wait_for_data(media, zones)?;
+        }
+        self.store.activity.note();
+        *self.last_given.lock() = Some(id);
+        Ok(())
+    }
+
+    /// The same, unless a record names data that may not arrive: what fails is written elsewhere for its file, and the snapshot would go on
+    /// naming the place where it is not. False if there is some.
+    fn try_take(
+        &self,
+        id: SubvolumeId,
+        of: SubvolumeId,
+        (name, is_read_only): (&[u8], bool),
+        now: Timestamp,
+    ) -> Result<bool> {
         self.history.update::<_, Error>(Intent::Grow, |tx| {
+            // No record is made meanwhile.
+            if self.store.log.has_data_under_way() {
+                return Ok(false);
+            }
             let snapshot = Subvolume {
                 // The origin's.
                 version: VersionId(0),
@@ -121,11 +145,8 @@ impl Snapshots {
             items
                 .into_iter()
                 .for_each(|(key, value)| tx.put(key, value));
-            Ok(())
-        })?;
-        self.store.activity.note();
-        *self.last_given.lock() = Some(id);
-        Ok(())
+            Ok(true)
+        })
     }
 
     pub(crate) fn delete(&self, id: SubvolumeId) -> Result<()> {

@@ -30,6 +30,11 @@ impl SnapshotFence {
         self.passes.load(Ordering::SeqCst) == moment
     }
 
+    /// Whether one is being taken.
+    pub(super) fn is_passed(&self) -> bool {
+        !self.passes.load(Ordering::SeqCst).is_multiple_of(2)
+    }
+
     /// Runs what writes back all that is staged and then takes a snapshot.
     pub(super) fn take<R>(&self, take: impl FnOnce() -> R) -> R {
         let _taking = self.taking.lock();

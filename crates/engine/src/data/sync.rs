@@ -30,6 +30,8 @@ impl FileData {
     ) -> Result<R> {
         self.snapshot_fence.take(|| {
             unless(Fault::SnapshotWithoutStaged, || self.commit_all(subvolume))?;
+            // Nothing names places where something did not arrive.
+            self.retry_rewrites()?;
             take()
         })
     }
@@ -71,6 +73,8 @@ impl FileData {
             _ if fault(Fault::UnsafeClassic) => Mode::SyncInOrder,
             // A place that a record names is not written again, and with it goes the rest of its zone.
             _ if self.store.zones.host_is_full() => Mode::SyncInOrder,
+            // A snapshot waits for all data that is named before it has arrived.
+            _ if self.snapshot_fence.is_passed() => Mode::SyncInOrder,
             FsyncOrder::WritePointer => Mode::Sync { beside_max },
             FsyncOrder::Strict => Mode::SyncInOrder,
         }

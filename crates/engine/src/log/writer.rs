@@ -36,6 +36,8 @@ struct Inner {
     records: Vec<u8>,
     sizes: Vec<u32>,
     data: Vec<(Lsn, Arc<InFlight>)>,
+    /// The last record that came with data.
+    last_with_data: Lsn,
     /// A batch that a leader could not write, or not all of it, because there was no room: it goes
     /// before all others when there is.
     unsent: Option<Batch>,
@@ -143,6 +145,7 @@ impl Log {
                     records: Vec::new(),
                     sizes: Vec::new(),
                     data: Vec::new(),
+                    last_with_data: Lsn(0),
                     unsent: None,
                     sending_blocks: 0,
                     next_lsn: start.next_lsn,
@@ -200,7 +203,10 @@ impl Log {
         inner.records[start..start + RECORD_HEADER_LEN].copy_from_slice(&len.to_le_bytes());
         inner.sizes.push(size as u32);
         let lsn = inner.next_lsn;
-        inner.data.extend(data.map(|data| (lsn, data)));
+        if let Some(data) = data {
+            inner.data.push((lsn, data));
+            inner.last_with_data = lsn;
+        }
         inner.next_lsn = lsn.next();
         invariant_holds!(
             self.alarm,

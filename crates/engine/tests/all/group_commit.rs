@@ -10,13 +10,14 @@
 use std::ops::Range;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use persimmon_device::{
     Command, Completer, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZonedDevice,
 };
 use persimmon_engine::{Error, Options, Task, Volume};
-use persimmon_format::Ino;
 use persimmon_format::envelope::{self, Kind};
+use persimmon_format::{Ino, SubvolumeId};
 use persimmon_sim::{Fault, FaultTarget, SimConfig, SimDevice};
 
 use crate::common::{NOW, create, fresh, noise, small};
@@ -76,8 +77,10 @@ impl Holding {
     /// Answers what was held back of this content with errors, without having done it.
     fn fail(&self, byte: u8) {
         for (_, command, completer) in self.take_held(byte) {
-            let Command::Write { zone, block, .. } = command else {
-                panic!("{command:?}");
+            let (zone, block) = match command {
+                Command::Write { zone, block, .. } => (zone, block),
+                Command::Append { zone, .. } => (zone, 0),
+                command => panic!("{command:?}"),
             };
             completer.complete(Err(DeviceError::Io {
                 operation: "write",
@@ -256,6 +259,64 @@ fn data_of_two_batches_fails() {
     let volume = open(&Holding::new(&sim));
     for ino in inos {
         check(&volume, ino, 0xa1);
+    }
+}
+
+/// A snapshot was taken while the data of an fsync was on its way, which then failed and was written elsewhere: for the file, but not for the
+/// snapshot, in which it was lost.
+#[test]
+fn a_snapshot_has_what_an_fsync_beside_it_had_to_write_elsewhere() {
+    for fail in [false, true] {
+        let sim = fresh(small());
+        let device = Holding::new(&sim);
+        let volume = open(&device);
+        let [first, second] = [0; 2].map(|_| create(&volume).unwrap());
+        volume.sync_metadata().unwrap();
+        let sync = |ino, byte| {
+            device.hold(byte);
+            let sent = device.state.lock().unwrap().journal_writes;
+            let told = sync_aside(&volume, ino, byte);
+            device.wait_until(|s| s.journal_writes == sent + 1);
+            told
+        };
+        let b = sync(second, 0xb2);
+        // It waits for the second file, and has looked at the first.
+        let (tell, taken) = mpsc::channel();
+        let aside = Arc::clone(&volume);
+        std::thread::spawn(move || {
+            let snapshots = aside.snapshots();
+            let taken = snapshots.take(SubvolumeId::MAIN, b"beside", true, NOW);
+            tell.send(taken).unwrap();
+        });
+        assert!(taken.recv_timeout(Duration::from_millis(200)).is_err());
+        device.hold(0xa1);
+        let sent = device.state.lock().unwrap().journal_writes;
+        let a = sync_aside(&volume, first, 0xa1);
+        device.wait_until(|s| s.held.iter().any(|held| held.0 == 0xa1));
+        // Its record may follow at once.
+        for _ in 0..100 {
+            if device.state.lock().unwrap().journal_writes > sent {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        device.release(0xb2);
+        b.recv().unwrap().unwrap();
+        let early = taken.recv_timeout(Duration::from_millis(200)).ok();
+        if fail {
+            device.fail(0xa1);
+            device.wait_until(|s| !s.held.is_empty());
+        }
+        device.release(0xa1);
+        a.recv().unwrap().unwrap();
+        let id = early.unwrap_or_else(|| taken.recv().unwrap()).unwrap();
+        check(&volume, first, 0xa1);
+        // What is in it is what the file had when it was taken.
+        let mut found = [0; 2 * BLOCK];
+        if volume.read(first.of(id), 0, &mut found).unwrap() > 0 {
+            assert_eq!(found[..], noise(0xa1, 2 * BLOCK));
+        }
+        check(&volume, second.of(id), 0xb2);
     }
 }
 

@@ -7,6 +7,8 @@ use super::{Inner, Log, LogCut};
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
 use crate::invariant::{invariant_holds, invariant_sub};
+use crate::media::Media;
+use crate::zones::Zones;
 
 /// The rewrite of failed data, or the checkpoint after it, found no space and will be tried again.
 pub(super) struct Postponed {
@@ -69,6 +71,19 @@ impl Log {
             inner = self.wait(inner);
         }
         inner.check()
+    }
+
+    /// Whether a record names data that may still fail, or has failed and is not mapped elsewhere yet.
+    pub(crate) fn has_data_under_way(&self) -> bool {
+        let inner = self.lock();
+        inner.written < inner.last_with_data || inner.failed_batches > 0
+    }
+
+    /// Waits until the data that records made so far name has arrived, or is mapped where it has.
+    pub(crate) fn wait_for_data(&self, media: &Media, zones: &Zones) -> Result<()> {
+        let last = self.lock().last_with_data;
+        self.write(media, zones, last)?;
+        self.wait_for_rewrites()
     }
 
     /// The last record that is written: what has completed outlives the process once the device has recorded it. `None` where data has failed, and the history might end
