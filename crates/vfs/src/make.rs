@@ -279,7 +279,9 @@ impl Vfs {
         let node = self.nodes.acquire(ino)?;
         self.nodes
             .nameless(ino, self.options().hold_until_forget, !flags.exclusive);
-        let handle = self.open_new(ino, node, flags)?;
+        let handle = self.open_new(ino, node, flags);
+        // Nobody has heard of it, nor will let go of it.
+        let handle = handle.inspect_err(|_| self.forget(ino))?;
         Ok((self.attr_of(ino, &inode), handle))
     }
 }

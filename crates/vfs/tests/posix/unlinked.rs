@@ -146,6 +146,24 @@ fn a_temporary_file_that_gets_no_name_goes_with_its_handle() {
     assert_eq!(fs.names(""), [""; 0]);
 }
 
+/// It waited for a kernel that had never heard of it to let go of it, and stayed until the next mount.
+#[test]
+fn a_temporary_file_that_cannot_be_opened_leaves_nothing() {
+    for hold_until_forget in [false, true] {
+        let fs = Fixture::new(Options {
+            handles_max: 1,
+            hold_until_forget,
+            ..Options::default()
+        });
+        let ino = fs.file("f", b"content");
+        let first = fs.vfs.open(ino, READ_WRITE).unwrap();
+        let made = fs.vfs.tmpfile(&fs.root, ROOT, 0o600, READ_WRITE);
+        assert_eq!(made.unwrap_err().errno(), libc::ENFILE);
+        assert_eq!(orphans(&fs), []);
+        fs.vfs.release(ino, first).unwrap();
+    }
+}
+
 #[test]
 fn opening_and_removing_from_many_threads_frees_everything() {
     let fs = Fixture::default();
