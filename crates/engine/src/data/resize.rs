@@ -32,6 +32,19 @@ const RECLAIMED_MAX: usize = 64;
 /// for its neighbours.
 const RECLAIM_OPS: usize = 6;
 
+/// The size that the history gets of a file that is truncated to `size`. Where staged blocks that stay made the file grow they keep their place in
+/// time: it is at most that of the history's blocks.
+fn size_in_history(staged: &Staged, size: u64) -> u64 {
+    let keep = blocks_in(size);
+    let dirty_below = keep > staged.new_blocks(0, keep);
+    let committed = staged.committed_size;
+    let is_later = dirty_below
+        && staged.growth.begins_below(size)
+        && staged.loaded_size() > committed
+        && size > committed;
+    if is_later { committed } else { size }
+}
+
 impl FileData {
     /// Sets a file's size; what is beyond it is gone, what is new reads as zeros.
     pub fn truncate(&self, ino: Ino, size: u64, now: Timestamp) -> Result<()> {
@@ -41,12 +54,18 @@ impl FileData {
         }
         let file = self.load(ino)?;
         let change = self.begin_change(ino, &file)?;
-        let (excluded, staged) = self.exclude_to_resize(ino, &change, size)?;
-        let old = staged.loaded_size();
-        let keep = blocks_in(size);
-        let committed = staged.committed_size;
-        let dirty_below = keep > staged.new_blocks(0, keep);
-        let grown_below = staged.growth.begins_below(size);
+        let (excluded, staged, history_size) = loop {
+            let (excluded, staged) = self.exclude_to_resize(ino, &change, size)?;
+            let history_size = size_in_history(&staged, size);
+            // An end behind all that was written is caused by no content: whatever is synced later has it.
+            if history_size == size || size <= staged.loaded_size() {
+                break (excluded, staged, history_size);
+            }
+            drop(staged);
+            drop(excluded);
+            self.commit_file(ino)?;
+        };
+        let (old, keep) = (staged.loaded_size(), blocks_in(size));
         drop(staged);
         let tail = if size < old && !fault(Fault::TailNotZeroed) {
             self.zeroed_tail(ino, size)?
@@ -59,13 +78,6 @@ impl FileData {
             mtime: Some(now),
             ctime: Some(ctime),
             ..Touch::default()
-        };
-        // Where staged blocks that stay made the file grow they keep their place in time: the
-        // history's size is at most that of the history's blocks.
-        let history_size = if dirty_below && grown_below && old > committed && size > committed {
-            committed
-        } else {
-            size
         };
         // What is looked up in the tree and what is staged are cut one after the other: who reads
         // finds the new end before either.

@@ -179,6 +179,33 @@ fn growing_a_file_does_not_wait_for_what_is_staged_within_it() {
     assert!(buf[8192..100_000].iter().all(|byte| *byte == 0));
 }
 
+/// A staged write had made a file longer, and then it was made longer still: the history got neither size, though the second is no content's.
+#[test]
+fn growing_a_file_does_not_wait_for_what_made_it_grow() {
+    for (before, sizes) in [(0, &[1 << 20][..]), (5000, &[100_000, 200_000])] {
+        let device = fresh(SimConfig::new(40, 128).capacity(120));
+        let volume = open(&device, 1 << 20).unwrap();
+        let ino = create(&volume).unwrap();
+        volume.write(ino, 0, &noise(1, before), NOW).unwrap();
+        volume.sync().unwrap();
+        volume.write(ino, before as u64, &[2; 9000], NOW).unwrap();
+        for size in sizes {
+            volume.truncate(ino, *size, NOW).unwrap();
+        }
+        volume.sync_metadata().unwrap();
+        drop(volume);
+        let volume = open(&device, 1 << 20).unwrap();
+        let size = *sizes.last().unwrap();
+        assert_eq!(volume.attr(ino).unwrap().unwrap().size, size);
+        let mut found = vec![9; size as usize];
+        assert_eq!(volume.read(ino, 0, &mut found).unwrap(), found.len());
+        let mut expected = noise(1, before);
+        expected.resize(before + 9000, 2);
+        expected.resize(size as usize, 0);
+        assert!(found == expected);
+    }
+}
+
 /// A file was cut to a size between the one in the history and the one that a staged write had made,
 /// and that write went with it. The history got the times of that and not the size, though nothing
 /// was left that would bring it.
