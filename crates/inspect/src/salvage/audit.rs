@@ -2,7 +2,7 @@
 //! lead to a page that is lost, and leads to an older version of it, counts in a zone in which the
 //! zone table does not count it.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::{Addr, PageId, ZoneId};
@@ -73,4 +73,28 @@ pub(crate) fn audit(
         }
     }
     forest.lost.sort_by_key(|lost| lost.low);
+}
+
+/// Whether pages of a page table that was put together again may be older than they should be where the counts cannot tell: a page that is
+/// damaged, and one that stands in for it in the same zone, count the same.
+pub(crate) fn may_hide_older(mat: &Mat, zones: &[ZitEntry], zit: &[Addr], scan: &Scan) -> bool {
+    let chunks: HashSet<&Addr> = mat.chunks.iter().chain(zit).collect();
+    let is_live = |addr: &&Addr| {
+        let zone = zones.get(addr.zone().0 as usize);
+        zone.is_some_and(|zone| zone.role == Role::Metadata && zone.valid > 0)
+    };
+    let unknown = scan.unknown.iter().filter(|addr| !chunks.contains(addr));
+    let unknown = unknown.filter(is_live);
+    let mut last: BTreeMap<ZoneId, u32> = BTreeMap::new();
+    for addr in unknown {
+        let block = last.entry(addr.zone()).or_default();
+        *block = addr.block().max(*block);
+    }
+    let entries = mat.entries.chunks(MatEntry::PER_CHUNK).zip(&mat.certain);
+    let entries = entries.filter(|(_, certain)| !**certain);
+    let mut entries = entries.flat_map(|(entries, _)| entries);
+    entries.any(|entry| {
+        let behind = last.get(&entry.addr.zone()).filter(|_| entry.is_used());
+        behind.is_some_and(|block| *block > entry.addr.block() || last.len() > 1)
+    })
 }

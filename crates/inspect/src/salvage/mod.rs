@@ -44,7 +44,7 @@ use crate::finding::{Finding, Findings, LOG_GAP, LOG_RECORD, LOG_ZONE};
 use crate::replay::{self, Journal};
 use crate::tree::CheckedTree;
 use crate::volume::{Inspector, ZoneHeaderFields, ZoneUse};
-use audit::audit;
+use audit::{audit, may_hide_older};
 use forest::{Forest, Grower, Instead, LostRange, LostRanges};
 use scan::Scan;
 use tables::{Mat, Trust};
@@ -146,9 +146,13 @@ struct Candidate {
     checkpoint: Checkpoint,
     forest: Forest,
     /// Where pages are was put together from what is left, and nothing tells whether that is the
-    /// newest of each.
-    uncertain: bool,
+    /// newest of each. Why.
+    uncertain: Option<&'static str>,
 }
+
+const TABLES_LOST: &str = "the page table and the zone table are lost";
+const PAGES_DAMAGED: &str =
+    "a part of the page table is lost, and what is damaged beside it may have been newer pages";
 
 /// Puts together what is left of the volume on `device`.
 ///
@@ -202,12 +206,10 @@ pub fn rebuild<'d>(
     inspector.identity.add_features(checkpoint.footer.features);
     let number = checkpoint.footer.checkpoint;
     let mut notes = Vec::new();
-    if uncertain {
-        notes.push(
-            "the page table and the zone table are lost: any part of the tree may be as of an \
-             earlier checkpoint"
-                .to_owned(),
-        );
+    if let Some(why) = uncertain {
+        notes.push(format!(
+            "{why}: any part of the tree may be as of an earlier checkpoint"
+        ));
     }
     if let Some(newest) = scan.newest_checkpoint().filter(|newest| *newest > number)
         && source == Source::Pages
@@ -272,7 +274,7 @@ pub fn rebuild<'d>(
         source,
         journal_broken,
         pages_lost,
-        is_uncertain: uncertain,
+        is_uncertain: uncertain.is_some(),
         then,
         newest,
         next_ino,
@@ -495,6 +497,7 @@ fn from_log(
         checkpoint: number,
     };
     let mut forest = grower.grow(Some(checkpoint.footer.root));
+    let hides = may_hide_older(&mat, &checkpoint.zit, &checkpoint.footer.zit, scan);
     if !lost.is_empty() && !checkpoint.zit_lost {
         let zit: Vec<_> = checkpoint.zit.iter().copied().map(Some).collect();
         // With the footer all counts are final.
@@ -512,7 +515,10 @@ fn from_log(
         ..checkpoint
     };
     let candidate = Candidate {
-        uncertain: !checkpoint.mat_chunks_lost.is_empty() && checkpoint.zit_lost,
+        uncertain: match !checkpoint.mat_chunks_lost.is_empty() && checkpoint.zit_lost {
+            true => Some(TABLES_LOST),
+            false => hides.then_some(PAGES_DAMAGED),
+        },
         checkpoint,
         forest,
     };
@@ -609,7 +615,7 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
         zit_lost,
     };
     Some(Candidate {
-        uncertain: zit_lost && mat.certain.contains(&false),
+        uncertain: (zit_lost && mat.certain.contains(&false)).then_some(TABLES_LOST),
         checkpoint,
         forest,
     })

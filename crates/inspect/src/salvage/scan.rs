@@ -96,6 +96,8 @@ pub(crate) struct Scan {
     pub zit: Chunks,
     /// Zones that cannot be read at all.
     pub zones_lost: Vec<ZoneId>,
+    /// Blocks that are written and belong to nothing that is intact.
+    pub unknown: Vec<Addr>,
 }
 
 impl Scan {
@@ -149,7 +151,7 @@ impl Scan {
         let copy = media.partner(zone).map_or(0, |copy| media.written(copy));
         let written = media.written(zone).max(copy);
         order.begin_zone();
-        let mut at = 1;
+        let (mut at, mut filled) = (1, 1);
         while at < written {
             // Windows overlap by what the longest structure needs.
             let blocks = (written - at).min(WINDOW_BLOCKS);
@@ -161,6 +163,7 @@ impl Scan {
                 Err(_) => {
                     self.read_singly(inspector, zone, at..at + blocks, order);
                     at += blocks;
+                    filled = at;
                     continue;
                 }
             };
@@ -178,10 +181,22 @@ impl Scan {
                     0 if copy > 0 || media.is_striped() => self.take_singly(inspector, addr, order),
                     taken => taken,
                 };
+                let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+                let is_blank = taken == 0 && bytes.get(..BLOCK_SIZE).is_some_and(is_zero);
+                // Zeros fill the rows of stripe sets.
+                if taken == 0 && !(is_blank && media.is_striped()) {
+                    self.unknown.push(addr);
+                }
+                if !is_blank {
+                    filled = at + inside + taken.max(1);
+                }
                 inside += taken.max(1);
             }
             at += inside;
         }
+        // Zeros up to the write pointer are what was left when the zone was finished.
+        let is_rest = |addr: &Addr| addr.zone() == zone && addr.block() >= filled;
+        while self.unknown.pop_if(|addr| is_rest(addr)).is_some() {}
     }
 
     /// A window with an unreadable block: what begins elsewhere is still read.
@@ -195,7 +210,11 @@ impl Scan {
         let mut at = range.start;
         while at < range.end {
             let addr = Addr::new(DeviceId(0), zone, at);
-            at += self.take_singly(inspector, addr, order).max(1);
+            let taken = self.take_singly(inspector, addr, order);
+            if taken == 0 {
+                self.unknown.push(addr);
+            }
+            at += taken.max(1);
         }
     }
 

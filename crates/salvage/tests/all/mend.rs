@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::support::{
-    Fs, Tree, addr, assert_log_alone_lost, assert_told, mount, recovered, settle, tree,
+    Fs, Tree, addr, assert_log_alone_lost, assert_told, leaves, mount, recovered, settle, tree,
 };
 use persimmon_engine::Options;
 use persimmon_format::inode::Timestamp;
@@ -209,6 +209,37 @@ fn of_a_damaged_page_nothing_newer_is_called_lost() {
         assert!(truth.contains_key(&path), "{:?}", truth.keys());
         assert_eq!(found.get(&path), truth.get(&path));
     }
+}
+
+/// A part of the page table and a page were lost: an older version of the page in the same zone counted like it, and nobody told.
+#[test]
+fn older_pages_that_count_like_lost_ones_are_told() {
+    let mut fs = Fs::new(32);
+    let files = fs.fill(6, 60);
+    fs.checkpoint();
+    let ino = files[0].2;
+    fs.write(ino, 0, &[7; 100_000]);
+    fs.checkpoint();
+    let truth = fs.tree();
+    let device = Arc::new(fs.without(&[]));
+    let leaf = leaves(&device, |page| {
+        let mut items = page.items.iter();
+        items.any(|item| item.ino == ino.0 && item.kind == "inode")
+    });
+    hurt(&device, live(&footer(&device).mat_chunks));
+    let (copy, recovered_of, losses) = recovered(&device);
+    assert_eq!((losses, &tree(&copy)), (vec![], &truth));
+    assert!(recovered_of.files_intact > 0);
+    for at in leaf {
+        hurt(&device, at);
+    }
+    let (copy, recovered_of, losses) = recovered(&device);
+    assert_ne!(tree(&copy), truth);
+    assert!(!losses.is_empty());
+    assert_eq!(recovered_of.files_intact, 0);
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert!(!losses.is_empty());
 }
 
 /// What is lost with the log had inode numbers, and nobody is to find another file under one of them.
