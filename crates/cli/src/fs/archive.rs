@@ -56,6 +56,8 @@ const RANGES_MAX: usize = 1 << 20;
 const RECORDS_MAX: u64 = 16 << 20;
 
 const XATTR: &str = "SCHILY.xattr.";
+/// An extended attribute that no key can name: its name, a zero byte, its value.
+const NAMED_XATTR: &str = "PERSIMMON.xattr";
 const SPARSE_NAME: &str = "GNU.sparse.name";
 const SPARSE_SIZE: &str = "GNU.sparse.realsize";
 /// What a pipe of the archive really is: tar has no sockets.

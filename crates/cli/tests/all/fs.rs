@@ -170,6 +170,7 @@ fn make_tree(top: &Path) {
     };
     put("dir", "user.of.directory", b"");
     put("dir/small", "user.binary", b"\n\0=\xff 12 a=b\n");
+    put("dir/small", "user.a=b", b"\0c=d");
     if is_root() {
         let device = makedev(259, 70_000);
         mknodat(CWD, path("char"), FileType::CharacterDevice, rw, device).unwrap();
@@ -321,9 +322,10 @@ fn other_tars_unpack_a_backup() {
     let mut found = of_host(&dir.join("back"));
     due.remove(b"socket".as_slice());
     found.remove(b"socket".as_slice());
-    // GNU tar sets the owner after the capability, which takes that away.
+    // GNU tar sets the owner after the capability, which takes that away. An equals sign in the name of an attribute is not in PAX.
     for tree in [&mut due, &mut found] {
         for facts in tree.values_mut() {
+            facts.xattrs.retain(|name, _| !name.contains(&b'='));
             facts.xattrs.remove(b"security.capability".as_slice());
         }
     }

@@ -9,7 +9,10 @@ use persimmon::internal::format::shown::shown;
 use tar::{EntryType, Header};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{BEGIN, BLOCK, END, RANGES_MAX, RECORDS_MAX, SOCKET, SPARSE_NAME, SPARSE_SIZE, XATTR};
+use super::{
+    BEGIN, BLOCK, END, NAMED_XATTR, RANGES_MAX, RECORDS_MAX, SOCKET, SPARSE_NAME, SPARSE_SIZE,
+    XATTR,
+};
 use super::{header_of_records, padding, pax};
 use crate::fs::tree::{Content, Copied, Copier, CopyError, Entry, Kind, Meta, PIECE};
 
@@ -422,6 +425,13 @@ fn decode(header: &Header, records: &[(&[u8], &[u8])]) -> Copied<(Entry, bool)> 
                 sparse = Some(size.ok_or_else(|| damaged("a size"))?);
             }
             key if key == SOCKET.as_bytes() => is_socket = true,
+            key if key == NAMED_XATTR.as_bytes() => {
+                let mut parts = value.splitn(2, |byte| *byte == 0);
+                let (Some(name), Some(value)) = (parts.next(), parts.next()) else {
+                    return Err(damaged("an attribute"));
+                };
+                meta.xattrs.push((name.to_vec(), value.to_vec()));
+            }
             // The size of another, which the headers of Persimmon do not need.
             b"size" => return Err(damaged("another tool has changed it")),
             key => {

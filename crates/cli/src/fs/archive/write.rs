@@ -7,7 +7,10 @@ use std::ops::Range;
 use tar::{EntryType, Header};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{BEGIN, BLOCK, END, RANGES_MAX, RECORDS_MAX, SOCKET, SPARSE_NAME, SPARSE_SIZE, XATTR};
+use super::{
+    BEGIN, BLOCK, END, NAMED_XATTR, RANGES_MAX, RECORDS_MAX, SOCKET, SPARSE_NAME, SPARSE_SIZE,
+    XATTR,
+};
 use super::{header_of_records, padding, pax, set_name};
 use crate::fs::tree::{Content, Copied, CopyError, Entry, Kind, PIECE, Sink, each_piece};
 
@@ -148,9 +151,10 @@ impl Archive {
         pax::put(&mut records, b"atime", pax::time(meta.atime).as_bytes());
         for (name, value) in &meta.xattrs {
             if name.contains(&b'=') {
-                return Err(CopyError::one(
-                    "the name of an attribute has an equals sign",
-                ));
+                // A key ends with the first one.
+                let both = [name.as_slice(), &[0], value].concat();
+                pax::put(&mut records, NAMED_XATTR.as_bytes(), &both);
+                continue;
             }
             let key = [XATTR.as_bytes(), name].concat();
             pax::put(&mut records, &key, value);
