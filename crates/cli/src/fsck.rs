@@ -12,6 +12,7 @@ use persimmon::internal::device::image::Notice;
 use persimmon::internal::device::{Drive, ZonedDevice};
 use persimmon::internal::engine::{Options, Task, Volume};
 use persimmon::vfs::{Clock, Vfs};
+use persimmon_inspect::finding::DATA;
 use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{
     CheckOptions, Finding, InspectError, Inspector, Repairs, Report, Severity, check,
@@ -138,19 +139,22 @@ impl Fsck {
             )));
         }
         let device = Arc::new(device);
+        // What is damaged of files is told where it is by then.
+        let is_data = |report: &Report| report.numbers.contains(&DATA.number);
+        let reads = self.data || before.as_ref().is_some_and(is_data);
         let mut losses = Vec::new();
         let mut repaired = anew;
         let mut after = match &before {
             Some(before) if !anew => before.clone(),
             _ => {
                 losses = self.write_anew(&device, &mut said).map_err(uncorrected)?;
-                self.check_again(&path, &device).map_err(failed)?
+                self.check_again(&path, &device, reads).map_err(failed)?
             }
         };
         for _ in 0..ROUNDS_MAX {
             repaired |= !after.repairs.is_empty();
             repair_by_engine(&device, &after.repairs).map_err(uncorrected)?;
-            after = self.check_again(&path, &device).map_err(failed)?;
+            after = self.check_again(&path, &device, reads).map_err(failed)?;
             if after.repairs.is_empty() {
                 break;
             }
@@ -191,18 +195,23 @@ impl Fsck {
     fn check(&self, path: &Path) -> Result<Report> {
         let device = device::open_by(path, true, self.scan)?;
         let notices = device.notices().into_iter().cloned().collect();
-        self.check_on(path, &device, notices)
+        self.check_on(path, &device, (self.data, notices))
     }
 
     /// A check of what the repair holds open. What opening an image found damaged was mended by that.
-    fn check_again(&self, path: &Path, device: &Drive) -> Result<Report> {
-        self.check_on(path, device, Vec::new())
+    fn check_again(&self, path: &Path, device: &Drive, reads: bool) -> Result<Report> {
+        self.check_on(path, device, (reads, Vec::new()))
     }
 
-    fn check_on(&self, path: &Path, device: &Drive, notices: Vec<Notice>) -> Result<Report> {
+    fn check_on(
+        &self,
+        path: &Path,
+        device: &Drive,
+        (data, notices): (bool, Vec<Notice>),
+    ) -> Result<Report> {
         let bar = Progress::start("looking for the volume", !self.json);
         let options = CheckOptions {
-            data: self.data,
+            data,
             notices,
             ..CheckOptions::default()
         };

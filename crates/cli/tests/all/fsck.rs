@@ -203,3 +203,46 @@ fn what_is_freed_takes_no_blocks_that_another_file_has() {
     assert!(filesystem.metadata("/other").is_err());
     filesystem.close().unwrap();
 }
+
+/// The repair moved the blocks of a zone that was overwritten out of it, told nothing of them and called the volume clean, as every later check did.
+#[test]
+fn what_a_zone_without_a_header_lost_of_files_is_told() {
+    for (is_whole, code) in [(false, 1), (true, 4)] {
+        let place = Place::new();
+        let made = place.run(&["mkfs", "img", "--size", "64M", "--compression", "none"]);
+        assert!(made.status.success(), "{}", told(&made));
+        let filesystem = place.open();
+        let numbers = (0..100_000_u32).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes());
+        let content: Vec<u8> = numbers.collect();
+        filesystem.write("/file", &content).unwrap();
+        filesystem.close().unwrap();
+        let zones = place.run(&["zones", "img", "--json"]);
+        let zones: Value = serde_json::from_slice(&zones.stdout).unwrap();
+        let zones = zones.as_array().unwrap();
+        let data = zones.iter().find(|zone| zone["role"] == "data").unwrap();
+        let image = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(place.dir().join("img"))
+            .unwrap();
+        // Where the superblock says that the first zone is, and how far it is from one to the next.
+        let field = |at| {
+            let mut bytes = [0; 8];
+            image.read_exact_at(&mut bytes, at).unwrap();
+            u64::from_le_bytes(bytes)
+        };
+        let at = field(160) + data["zone"].as_u64().unwrap() * field(168);
+        let blocks = data["write_pointer_blocks"].as_u64().unwrap();
+        let lost = if is_whole { blocks * 4096 } else { 4096 };
+        image.write_all_at(&vec![0; lost as usize], at).unwrap();
+        let numbers = |answer: &Value| answer["report"]["numbers"].to_string();
+        let (found, answer) = place.fsck(&[]);
+        assert_eq!(found, Some(4));
+        assert!(numbers(&answer).contains("101"), "{answer}");
+        assert_eq!(numbers(&answer).contains("801"), is_whole, "{answer}");
+        let (repaired, answer) = place.fsck(&["--repair", "--yes"]);
+        assert_eq!(repaired, Some(code), "{answer}");
+        assert!(!numbers(&answer).contains("101"), "{answer}");
+        assert_eq!(numbers(&answer).contains("801"), is_whole, "{answer}");
+    }
+}

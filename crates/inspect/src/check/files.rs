@@ -7,7 +7,7 @@ use persimmon_format::delta::is_delta;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{FLAG_XATTRS, Inode, SHARED};
 use persimmon_format::zone_header;
-use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, SubvolumeId, VersionId};
+use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, SubvolumeId, VersionId};
 
 use super::deltas;
 use super::items::Current;
@@ -25,7 +25,7 @@ use crate::finding::{
     ORPHANS, SYMLINK, TRUNCATION, VERSION_UNKNOWN, XATTR_FLAG, XATTR_NAMES,
 };
 use crate::state::{Picker, Scope, State, is_of_table};
-use crate::volume::Inspector;
+use crate::volume::{Inspector, ZoneUse};
 
 /// What the check of an item may need besides the item.
 pub(crate) struct Context<'a, 'd> {
@@ -285,6 +285,22 @@ impl Context<'_, '_> {
                 current.inode = Some(inode);
             }
             Err(error) => self.findings.add(&ITEM_VALUE, item(key), error),
+        }
+    }
+
+    /// Whether what a file has at a place is read: without a header the zone may hold anything else, and nobody asks once it is emptied.
+    pub(super) fn reads(&self, addr: Addr) -> bool {
+        let is_headless = || {
+            let found = self.inspector.zones.get(addr.zone().0 as usize);
+            let is_damaged = matches!(found, Some(ZoneUse::Damaged(_) | ZoneUse::Foreign));
+            is_damaged && !self.inspector.media.is_offline(addr.zone())
+        };
+        self.options.data || is_headless()
+    }
+
+    pub(super) fn tell_verified(&mut self) {
+        if self.options.data {
+            (self.progress)(self.counts.data_blocks_verified);
         }
     }
 

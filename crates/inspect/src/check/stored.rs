@@ -222,7 +222,7 @@ impl Stored {
             seen.take(packed);
             self.frames.push(seen);
         }
-        if context.options.data {
+        if context.reads(packed.addr) {
             verify_packed(context, key, packed, place);
         }
     }
@@ -251,7 +251,7 @@ fn verify_packed(context: &mut Context<'_, '_>, key: &Key, packed: &Packed, plac
             context.sharing.damage(key.item, blocks, addr);
         }
     }
-    (context.progress)(context.counts.data_blocks_verified);
+    context.tell_verified();
 }
 
 /// A frame of which a file has something: other parts of it may come.
@@ -315,7 +315,7 @@ fn frame(context: &mut Context<'_, '_>, key: &Key, addr: Addr, crcs: &[u32], pla
         let detail = format!("{taken} blocks at {addr}");
         context.findings.add(&EXTENT_SHARED, place, detail);
     }
-    if context.options.data {
+    if context.reads(addr) {
         for bad in bad_blocks(&inspector.media, addr, crcs) {
             context
                 .findings
@@ -327,6 +327,6 @@ fn frame(context: &mut Context<'_, '_>, key: &Key, addr: Addr, crcs: &[u32], pla
             }
         }
         context.counts.data_blocks_verified += blocks;
-        (context.progress)(context.counts.data_blocks_verified);
+        context.tell_verified();
     }
 }
