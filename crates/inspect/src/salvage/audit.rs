@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::{Addr, PageId, ZoneId};
+use persimmon_format::{Addr, DeviceId, PageId, ZoneId};
 
 use super::forest::{Forest, Instead, LostRange};
 use super::scan::Scan;
@@ -79,16 +79,17 @@ pub(crate) fn audit(
 /// damaged, and one that stands in for it in the same zone, count the same.
 pub(crate) fn may_hide_older(mat: &Mat, zones: &[ZitEntry], zit: &[Addr], scan: &Scan) -> bool {
     let chunks: HashSet<&Addr> = mat.chunks.iter().chain(zit).collect();
-    let is_live = |addr: &&Addr| {
-        let zone = zones.get(addr.zone().0 as usize);
+    let is_live = |zone: ZoneId| {
+        let zone = zones.get(zone.0 as usize);
         zone.is_some_and(|zone| zone.role == Role::Metadata && zone.valid > 0)
     };
-    let unknown = scan.unknown.iter().filter(|addr| !chunks.contains(addr));
-    let unknown = unknown.filter(is_live);
     let mut last: BTreeMap<ZoneId, u32> = BTreeMap::new();
-    for addr in unknown {
-        let block = last.entry(addr.zone()).or_default();
-        *block = addr.block().max(*block);
+    for (zone, blocks) in scan.unknown.iter().filter(|(zone, _)| is_live(*zone)) {
+        let mut backwards = blocks.clone().rev();
+        let is_chunk = |block| chunks.contains(&Addr::new(DeviceId(0), *zone, block));
+        if let Some(block) = backwards.find(|block| !is_chunk(*block)) {
+            last.insert(*zone, block);
+        }
     }
     let entries = mat.entries.chunks(MatEntry::PER_CHUNK).zip(&mat.certain);
     let entries = entries.filter(|(_, certain)| !**certain);

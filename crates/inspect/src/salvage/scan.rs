@@ -2,6 +2,7 @@
 //! intact, whichever checkpoint wrote it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::page::{PAGE_BLOCKS_MAX, PageView};
@@ -96,8 +97,8 @@ pub(crate) struct Scan {
     pub zit: Chunks,
     /// Zones that cannot be read at all.
     pub zones_lost: Vec<ZoneId>,
-    /// Blocks that are written and belong to nothing that is intact.
-    pub unknown: Vec<Addr>,
+    /// Blocks that are written and belong to nothing that is intact, in the order in which they were read.
+    pub unknown: Vec<(ZoneId, Range<u32>)>,
 }
 
 impl Scan {
@@ -185,7 +186,7 @@ impl Scan {
                 let is_blank = taken == 0 && bytes.get(..BLOCK_SIZE).is_some_and(is_zero);
                 // Zeros fill the rows of stripe sets.
                 if taken == 0 && !(is_blank && media.is_striped()) {
-                    self.unknown.push(addr);
+                    self.note_unknown(addr);
                 }
                 if !is_blank {
                     filled = at + inside + taken.max(1);
@@ -195,8 +196,21 @@ impl Scan {
             at += inside;
         }
         // Zeros up to the write pointer are what was left when the zone was finished.
-        let is_rest = |addr: &Addr| addr.zone() == zone && addr.block() >= filled;
-        while self.unknown.pop_if(|addr| is_rest(addr)).is_some() {}
+        if let Some((last, blocks)) = self.unknown.last_mut()
+            && *last == zone
+        {
+            blocks.end = blocks.end.min(filled);
+        }
+        self.unknown
+            .pop_if(|(_, blocks)| blocks.start >= blocks.end);
+    }
+
+    fn note_unknown(&mut self, addr: Addr) {
+        let (zone, at) = (addr.zone(), addr.block());
+        match self.unknown.last_mut() {
+            Some((last, blocks)) if *last == zone && blocks.end == at => blocks.end += 1,
+            _ => self.unknown.push((zone, at..at + 1)),
+        }
     }
 
     /// A window with an unreadable block: what begins elsewhere is still read.
@@ -204,7 +218,7 @@ impl Scan {
         &mut self,
         inspector: &Inspector<'_>,
         zone: ZoneId,
-        range: std::ops::Range<u32>,
+        range: Range<u32>,
         order: &mut Order,
     ) {
         let mut at = range.start;
@@ -212,7 +226,7 @@ impl Scan {
             let addr = Addr::new(DeviceId(0), zone, at);
             let taken = self.take_singly(inspector, addr, order);
             if taken == 0 {
-                self.unknown.push(addr);
+                self.note_unknown(addr);
             }
             at += taken.max(1);
         }
