@@ -46,7 +46,9 @@ pub(crate) fn make_inode(
         gid = dir.gid;
         if is_dir {
             mode |= SET_GID;
-        } else if mode & libc::S_IXGRP != 0 && !caller.is_privileged() && !caller.in_group(gid) {
+        } else if new.mode & libc::S_IXGRP != 0 && !caller.is_privileged() && !caller.in_group(gid)
+        {
+            // Linux looks before the umask takes anything.
             mode &= !SET_GID;
         }
     }

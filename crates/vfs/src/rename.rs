@@ -129,7 +129,11 @@ impl Vfs {
             now,
             vfs: self,
         };
-        let intent = match whiteout_of {
+        self.with_admission(|| self.try_to_rename(from, to, how))
+    }
+
+    fn try_to_rename(&self, from: Name<'_>, to: Name<'_>, how: How<'_>) -> Result<()> {
+        let intent = match how.whiteout_of {
             Some(_) => Intent::Grow,
             None => Intent::Shrink,
         };

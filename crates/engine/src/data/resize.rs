@@ -255,9 +255,8 @@ impl FileData {
         let brought = Some(size).filter(|_| !staged.holds_growth_beside(first, last));
         drop(staged);
         let ctime = file.lock().change_time(now);
-        let mut from = Some(first);
-        while let Some(start) = from {
-            from = self.history.update::<_, Error>(Intent::Shrink, |tx| {
+        let punch = |start| {
+            self.history.update::<_, Error>(Intent::Shrink, |tx| {
                 let next = self.punch_some(tx, ino, start, last)?;
                 let set = Touch {
                     // The file's old end goes with the last extents.
@@ -268,7 +267,12 @@ impl FileData {
                 };
                 tx.touch(ino, set);
                 Ok(next)
-            })?;
+            })
+        };
+        let mut from = Some(first);
+        while let Some(start) = from {
+            // Records before may have taken away what a writer has read.
+            from = punch(start).inspect_err(|_| file.lock().version += 1)?;
         }
         // Not before: it would be lost if the records could not be made.
         let mut staged = file.lock();

@@ -344,7 +344,15 @@ impl Adapter {
         let (parent, caller) = (node(call), caller(call.header, umask));
         let made = |vfs: &Vfs| vfs.tmpfile(&caller, parent, mode, flags);
         let (made, file) = self.door.run("tmpfile", made)?;
-        self.note_opened(&call.header, made.ino, file, (linux, kills))?;
+        self.note_opened(&call.header, made.ino, file, (linux, kills))
+            .inspect_err(|_| {
+                // The kernel has not heard of it, and will not let go of it.
+                let forget = |vfs: &Vfs| {
+                    vfs.forget(made.ino);
+                    Ok(())
+                };
+                let _ = self.door.run("forget", forget);
+            })?;
         self.pages.opened(made.ino, linux);
         let flush = self.pages.may_be_by(linux);
         call.answer(&protocol::created(&made, file.0, opened(flush)))

@@ -92,6 +92,29 @@ fn what_is_staged_is_written_before_anybody_is_refused() {
     check_counts(&fs);
 }
 
+/// So was one who leaves a whiteout in a directory with a default list, which the whiteout takes.
+#[test]
+fn what_is_staged_is_written_before_a_whiteout_is_refused() {
+    let fs = fixture();
+    let (alice, of) = (user(ALICE, STAFF), owner(OwnerKind::User, ALICE));
+    fs.vfs.mkdir(&alice, ROOT, b"d", 0o755).unwrap();
+    let dir = fs.vfs.lookup(ROOT, b"d").unwrap().ino;
+    let mode = XattrMode::Either;
+    fs.vfs
+        .setxattr(&alice, dir, b"system.posix_acl_default", &acl(), mode)
+        .unwrap();
+    let file = create(&fs, &alice, dir, "a").unwrap();
+    write(&fs, file, 0, &noise(1, 65_536)).unwrap();
+    fs.vfs.sync().unwrap();
+    write(&fs, file, 0, &noise(2, 65_536)).unwrap();
+    set(&fs, of, bytes_hard(100_000));
+    fs.vfs
+        .rename_leaving_whiteout(&alice, (dir, b"a"), (dir, b"b"), RenameMode::Replace)
+        .unwrap();
+    assert_eq!(fs.names("d"), ["a", "b"]);
+    check_counts(&fs);
+}
+
 #[test]
 fn attributes_go_where_their_inode_goes() {
     let fs = fixture();
