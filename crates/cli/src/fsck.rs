@@ -139,7 +139,7 @@ impl Fsck {
             )));
         }
         let device = Arc::new(device);
-        // What is damaged of files is told where it is by then.
+        // The repair may move damaged blocks of files to another zone. Reading all data finds them there.
         let is_data = |report: &Report| report.numbers.contains(&DATA.number);
         let reads = self.data || before.as_ref().is_some_and(is_data);
         let mut losses = Vec::new();

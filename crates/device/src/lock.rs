@@ -187,7 +187,7 @@ pub(crate) fn open_locked(path: &Path, direct: bool, options: &OpenOptions) -> R
     })
 }
 
-/// Why no volume can be in what is neither a file nor a block device.
+/// Why a volume cannot be there: it is neither a regular file nor a block device.
 pub(crate) fn wrong_kind(metadata: &Metadata) -> Option<&'static str> {
     if metadata.file_type().is_block_device() || metadata.is_file() {
         None

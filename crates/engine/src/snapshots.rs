@@ -115,8 +115,8 @@ impl Snapshots {
         Ok(())
     }
 
-    /// The same, unless a record names data that may not arrive: what fails is written elsewhere for its file, and the snapshot would go on
-    /// naming the place where it is not. False if there is some.
+    /// Takes the snapshot unless data of a record may still fail; then it answers false. Failed data is rewritten elsewhere for its file alone: the
+    /// snapshot would name the place where it never arrived.
     fn try_take(
         &self,
         id: SubvolumeId,
@@ -125,7 +125,7 @@ impl Snapshots {
         now: Timestamp,
     ) -> Result<bool> {
         self.history.update::<_, Error>(Intent::Grow, |tx| {
-            // No record is made meanwhile.
+            // No record is appended while this transaction runs.
             if self.store.log.has_data_under_way() {
                 return Ok(false);
             }

@@ -48,7 +48,7 @@ pub(crate) fn make_inode(
             mode |= SET_GID;
         } else if new.mode & libc::S_IXGRP != 0 && !caller.is_privileged() && !caller.in_group(gid)
         {
-            // Linux looks before the umask takes anything.
+            // As Linux does, by the mode before the umask.
             mode &= !SET_GID;
         }
     }
@@ -282,7 +282,7 @@ impl Vfs {
         self.nodes
             .nameless(ino, self.options().hold_until_forget, !flags.exclusive);
         let handle = self.open_new(ino, node, flags);
-        // Nobody has heard of it, nor will let go of it.
+        // No kernel knows the inode, and none will send FORGET for it.
         let handle = handle.inspect_err(|_| self.forget(ino))?;
         Ok((self.attr_of(ino, &inode), handle))
     }

@@ -56,7 +56,8 @@ const RANGES_MAX: usize = 1 << 20;
 const RECORDS_MAX: u64 = 16 << 20;
 
 const XATTR: &str = "SCHILY.xattr.";
-/// An extended attribute that no key can name: its name, a zero byte, its value.
+/// An extended attribute with an equals sign in its name, at which the key of a PAX record would end. The value is the name, a zero byte, and the
+/// value of the attribute.
 const NAMED_XATTR: &str = "PERSIMMON.xattr";
 const SPARSE_NAME: &str = "GNU.sparse.name";
 const SPARSE_SIZE: &str = "GNU.sparse.realsize";

@@ -322,7 +322,7 @@ fn other_tars_unpack_a_backup() {
     let mut found = of_host(&dir.join("back"));
     due.remove(b"socket".as_slice());
     found.remove(b"socket".as_slice());
-    // GNU tar sets the owner after the capability, which takes that away. An equals sign in the name of an attribute is not in PAX.
+    // GNU tar sets the owner after the capability, and so loses that. PAX cannot name an attribute with an equals sign.
     for tree in [&mut due, &mut found] {
         for facts in tree.values_mut() {
             facts.xattrs.retain(|name, _| !name.contains(&b'='));

@@ -204,7 +204,8 @@ fn what_is_freed_takes_no_blocks_that_another_file_has() {
     filesystem.close().unwrap();
 }
 
-/// The repair moved the blocks of a zone that was overwritten out of it, told nothing of them and called the volume clean, as every later check did.
+/// A data zone was overwritten. The repair moved the damaged blocks to another zone and did not report them. It called the volume clean, and so did
+/// every later check.
 #[test]
 fn what_a_zone_without_a_header_lost_of_files_is_told() {
     for (is_whole, code) in [(false, 1), (true, 4)] {
@@ -225,7 +226,7 @@ fn what_a_zone_without_a_header_lost_of_files_is_told() {
             .write(true)
             .open(place.dir().join("img"))
             .unwrap();
-        // Where the superblock says that the first zone is, and how far it is from one to the next.
+        // The superblock has the offset of the first zone, and the distance from one zone to the next.
         let field = |at| {
             let mut bytes = [0; 8];
             image.read_exact_at(&mut bytes, at).unwrap();

@@ -32,8 +32,8 @@ const RECLAIMED_MAX: usize = 64;
 /// for its neighbours.
 const RECLAIM_OPS: usize = 6;
 
-/// The size that the history gets of a file that is truncated to `size`. Where staged blocks that stay made the file grow they keep their place in
-/// time: it is at most that of the history's blocks.
+/// The size that the history gets for a file that is truncated to `size`. If staged blocks have made the file grow, and stay, the history does not have
+/// them yet: then it keeps the size that it has.
 fn size_in_history(staged: &Staged, size: u64) -> u64 {
     let keep = blocks_in(size);
     let dirty_below = keep > staged.new_blocks(0, keep);
@@ -57,7 +57,7 @@ impl FileData {
         let (excluded, staged, history_size) = loop {
             let (excluded, staged) = self.exclude_to_resize(ino, &change, size)?;
             let history_size = size_in_history(&staged, size);
-            // An end behind all that was written is caused by no content: whatever is synced later has it.
+            // The new end is behind everything written, so it does not come with content: the next sync of any file makes it durable.
             if history_size == size || size <= staged.loaded_size() {
                 break (excluded, staged, history_size);
             }
@@ -271,7 +271,7 @@ impl FileData {
         };
         let mut from = Some(first);
         while let Some(start) = from {
-            // Records before may have taken away what a writer has read.
+            // Earlier records of this punch may have removed blocks that a writer has read.
             from = punch(start).inspect_err(|_| file.lock().version += 1)?;
         }
         // Not before: it would be lost if the records could not be made.

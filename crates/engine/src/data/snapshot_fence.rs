@@ -30,7 +30,7 @@ impl SnapshotFence {
         self.passes.load(Ordering::SeqCst) == moment
     }
 
-    /// Whether one is being taken.
+    /// Whether a snapshot is being taken.
     pub(super) fn is_passed(&self) -> bool {
         !self.passes.load(Ordering::SeqCst).is_multiple_of(2)
     }

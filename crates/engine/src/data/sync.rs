@@ -30,7 +30,7 @@ impl FileData {
     ) -> Result<R> {
         self.snapshot_fence.take(|| {
             unless(Fault::SnapshotWithoutStaged, || self.commit_all(subvolume))?;
-            // Nothing names places where something did not arrive.
+            // After this no extent names a place where its data failed to arrive.
             self.retry_rewrites()?;
             take()
         })
@@ -73,7 +73,7 @@ impl FileData {
             _ if fault(Fault::UnsafeClassic) => Mode::SyncInOrder,
             // A place that a record names is not written again, and with it goes the rest of its zone.
             _ if self.store.zones.host_is_full() => Mode::SyncInOrder,
-            // A snapshot waits for all data that is named before it has arrived.
+            // A snapshot waits until the data of all records has arrived. Without new ones that ends.
             _ if self.snapshot_fence.is_passed() => Mode::SyncInOrder,
             FsyncOrder::WritePointer => Mode::Sync { beside_max },
             FsyncOrder::Strict => Mode::SyncInOrder,

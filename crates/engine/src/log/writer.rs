@@ -36,7 +36,7 @@ struct Inner {
     records: Vec<u8>,
     sizes: Vec<u32>,
     data: Vec<(Lsn, Arc<InFlight>)>,
-    /// The last record that came with data.
+    /// The last record that was appended together with data in flight.
     last_with_data: Lsn,
     /// A batch that a leader could not write, or not all of it, because there was no room: it goes
     /// before all others when there is.

@@ -131,7 +131,7 @@ impl Page {
         )
     }
 
-    /// As [`Page::search`], quicker with what is known of the page, and quickest if the place is at `near` or beside it.
+    /// As [`Page::search`]. What is known of the page makes it quicker, and so does a place at or beside `near`.
     #[inline]
     pub(super) fn search_expecting(
         &self,

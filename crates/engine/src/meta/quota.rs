@@ -16,7 +16,7 @@ use crate::faults::{Fault, fault};
 /// A grace time that is under way is taken for a new one if that would end by this part of it later.
 const GRACE_TOLERANCE: u32 = 64;
 
-/// Owners remembered by [`EnsuredOwners`]: those of two inodes, and some.
+/// Owners that [`EnsuredOwners`] remembers: a file and its directory have six at most.
 const ENSURED_OWNERS: usize = 8;
 
 /// Those that an inode is counted for.
@@ -139,7 +139,7 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
     Ok(())
 }
 
-/// Some owners whose items were just found in memory and intact: the operations of a record are mostly those of a few.
+/// Owners whose items are known to be in memory and intact. Most operations of a record concern the same few.
 #[derive(Default)]
 struct EnsuredOwners(Vec<Owner>);
 

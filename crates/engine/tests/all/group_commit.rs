@@ -262,8 +262,8 @@ fn data_of_two_batches_fails() {
     }
 }
 
-/// A snapshot was taken while the data of an fsync was on its way, which then failed and was written elsewhere: for the file, but not for the
-/// snapshot, in which it was lost.
+/// A snapshot was taken while the data of an fsync was in flight. That data failed and was rewritten elsewhere for the file alone: the snapshot had
+/// lost it.
 #[test]
 fn a_snapshot_has_what_an_fsync_beside_it_had_to_write_elsewhere() {
     for fail in [false, true] {
@@ -280,7 +280,7 @@ fn a_snapshot_has_what_an_fsync_beside_it_had_to_write_elsewhere() {
             told
         };
         let b = sync(second, 0xb2);
-        // It waits for the second file, and has looked at the first.
+        // The snapshot has looked at the first file, and waits for the second.
         let (tell, taken) = mpsc::channel();
         let aside = Arc::clone(&volume);
         std::thread::spawn(move || {
@@ -293,7 +293,7 @@ fn a_snapshot_has_what_an_fsync_beside_it_had_to_write_elsewhere() {
         let sent = device.state.lock().unwrap().journal_writes;
         let a = sync_aside(&volume, first, 0xa1);
         device.wait_until(|s| s.held.iter().any(|held| held.0 == 0xa1));
-        // Its record may follow at once.
+        // The record of the first file may be sent at once.
         for _ in 0..100 {
             if device.state.lock().unwrap().journal_writes > sent {
                 break;
@@ -311,7 +311,7 @@ fn a_snapshot_has_what_an_fsync_beside_it_had_to_write_elsewhere() {
         a.recv().unwrap().unwrap();
         let id = early.unwrap_or_else(|| taken.recv().unwrap()).unwrap();
         check(&volume, first, 0xa1);
-        // What is in it is what the file had when it was taken.
+        // The snapshot has the content that the file had when it was taken.
         let mut found = [0; 2 * BLOCK];
         if volume.read(first.of(id), 0, &mut found).unwrap() > 0 {
             assert_eq!(found[..], noise(0xa1, 2 * BLOCK));

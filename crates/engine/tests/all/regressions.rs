@@ -179,7 +179,7 @@ fn growing_a_file_does_not_wait_for_what_is_staged_within_it() {
     assert!(buf[8192..100_000].iter().all(|byte| *byte == 0));
 }
 
-/// A staged write had made a file longer, and then it was made longer still: the history got neither size, though the second is no content's.
+/// A staged write had made a file longer, and a truncation then made it longer still. The history got neither size before the content was written.
 #[test]
 fn growing_a_file_does_not_wait_for_what_made_it_grow() {
     for (before, sizes) in [(0, &[1 << 20][..]), (5000, &[100_000, 200_000])] {

@@ -346,7 +346,7 @@ impl Adapter {
         let (made, file) = self.door.run("tmpfile", made)?;
         self.note_opened(&call.header, made.ino, file, (linux, kills))
             .inspect_err(|_| {
-                // The kernel has not heard of it, and will not let go of it.
+                // The kernel does not know the inode, and will send no FORGET.
                 let forget = |vfs: &Vfs| {
                     vfs.forget(made.ino);
                     Ok(())

@@ -288,7 +288,8 @@ impl Context<'_, '_> {
         }
     }
 
-    /// Whether what a file has at a place is read: without a header the zone may hold anything else, and nobody asks once it is emptied.
+    /// Whether a file's data at `addr` is read and verified. In a zone with a damaged header it always is: the zone may hold other content, and a repair
+    /// empties it.
     pub(super) fn reads(&self, addr: Addr) -> bool {
         let is_headless = || {
             let found = self.inspector.zones.get(addr.zone().0 as usize);

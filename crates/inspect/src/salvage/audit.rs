@@ -75,8 +75,8 @@ pub(crate) fn audit(
     forest.lost.sort_by_key(|lost| lost.low);
 }
 
-/// Whether pages of a page table that was put together again may be older than they should be where the counts cannot tell: a page that is
-/// damaged, and one that stands in for it in the same zone, count the same.
+/// Whether a page table that was put together again may name older pages without [`audit`] noticing: a damaged page and an older one in the same zone
+/// count the same.
 pub(crate) fn may_hide_older(mat: &Mat, zones: &[ZitEntry], zit: &[Addr], scan: &Scan) -> bool {
     let chunks: HashSet<&Addr> = mat.chunks.iter().chain(zit).collect();
     let is_live = |zone: ZoneId| {

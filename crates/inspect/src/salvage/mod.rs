@@ -145,8 +145,8 @@ const EPOCH_UNKNOWN: u32 = 1 << 20;
 struct Candidate {
     checkpoint: Checkpoint,
     forest: Forest,
-    /// Where pages are was put together from what is left, and nothing tells whether that is the
-    /// newest of each. Why.
+    /// Why the pages found may not be the newest of each: the page table was put together from
+    /// what is left.
     uncertain: Option<&'static str>,
 }
 

@@ -97,7 +97,7 @@ pub(crate) struct Scan {
     pub zit: Chunks,
     /// Zones that cannot be read at all.
     pub zones_lost: Vec<ZoneId>,
-    /// Blocks that are written and belong to nothing that is intact, in the order in which they were read.
+    /// Written blocks that are part of no intact structure, in the order in which they were read.
     pub unknown: Vec<(ZoneId, Range<u32>)>,
 }
 
@@ -184,7 +184,7 @@ impl Scan {
                 };
                 let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
                 let is_blank = taken == 0 && bytes.get(..BLOCK_SIZE).is_some_and(is_zero);
-                // Zeros fill the rows of stripe sets.
+                // Rows of stripe sets are filled up with zeros.
                 if taken == 0 && !(is_blank && media.is_striped()) {
                     self.note_unknown(addr);
                 }
@@ -195,7 +195,7 @@ impl Scan {
             }
             at += inside;
         }
-        // Zeros up to the write pointer are what was left when the zone was finished.
+        // Zeros up to the write pointer were not written: the zone was finished before.
         if let Some((last, blocks)) = self.unknown.last_mut()
             && *last == zone
         {

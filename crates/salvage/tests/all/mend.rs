@@ -211,7 +211,7 @@ fn of_a_damaged_page_nothing_newer_is_called_lost() {
     }
 }
 
-/// A part of the page table and a page were lost: an older version of the page in the same zone counted like it, and nobody told.
+/// A part of the page table and a page were lost. An older version of the page in the same zone took its place, and nothing was reported.
 #[test]
 fn older_pages_that_count_like_lost_ones_are_told() {
     let mut fs = Fs::new(32);

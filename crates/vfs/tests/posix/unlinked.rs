@@ -146,7 +146,7 @@ fn a_temporary_file_that_gets_no_name_goes_with_its_handle() {
     assert_eq!(fs.names(""), [""; 0]);
 }
 
-/// It waited for a kernel that had never heard of it to let go of it, and stayed until the next mount.
+/// It waited for a FORGET of a kernel that did not know it, and stayed until the next mount.
 #[test]
 fn a_temporary_file_that_cannot_be_opened_leaves_nothing() {
     for hold_until_forget in [false, true] {

@@ -151,7 +151,7 @@ impl Archive {
         pax::put(&mut records, b"atime", pax::time(meta.atime).as_bytes());
         for (name, value) in &meta.xattrs {
             if name.contains(&b'=') {
-                // A key ends with the first one.
+                // The key of a record ends at the first one.
                 let both = [name.as_slice(), &[0], value].concat();
                 pax::put(&mut records, NAMED_XATTR.as_bytes(), &both);
                 continue;

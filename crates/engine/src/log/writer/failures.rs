@@ -73,13 +73,13 @@ impl Log {
         inner.check()
     }
 
-    /// Whether a record names data that may still fail, or has failed and is not mapped elsewhere yet.
+    /// Whether data that a record names may still fail, or has failed and is not rewritten yet.
     pub(crate) fn has_data_under_way(&self) -> bool {
         let inner = self.lock();
         inner.written < inner.last_with_data || inner.failed_batches > 0
     }
 
-    /// Waits until the data that records made so far name has arrived, or is mapped where it has.
+    /// Waits until the data of all records made so far has arrived, or was rewritten elsewhere.
     pub(crate) fn wait_for_data(&self, media: &Media, zones: &Zones) -> Result<()> {
         let last = self.lock().last_with_data;
         self.write(media, zones, last)?;

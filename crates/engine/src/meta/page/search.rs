@@ -104,7 +104,7 @@ pub(super) fn upper_bound_expecting(
     }
 }
 
-/// As [`upper_bound`], if the answer is `near` or one beside it: what an operation looks for is mostly where it looked before.
+/// As [`upper_bound`] if the answer is `near`, one less or one more; else `None`. Operations mostly look for a key where they looked before.
 #[inline]
 pub(super) fn upper_bound_near(
     slots: &[[u8; SLOT_BYTES]],

@@ -36,7 +36,7 @@ struct Fingers {
     list: RefCell<[Option<Finger>; FINGERS]>,
     /// The one that was used or made last.
     newest: Cell<usize>,
-    /// How many items of its leaf were not above the key for which each was used last. Items may have come and gone since.
+    /// For each finger, where in its leaf the last search ended. Items may have been inserted or removed since.
     places: [Cell<usize>; FINGERS],
 }
 
@@ -79,7 +79,7 @@ pub(super) fn find<'a>(cache: &'a PageCache, root: PageId, key: &Key) -> Option<
     })
 }
 
-/// Where `key` is in a leaf that was just found or kept, or where it would have to be inserted.
+/// Searches the leaf of the newest finger: where `key` is, or where it would have to be inserted.
 #[inline]
 pub(super) fn search(leaf: &Node<'_>, key: &Key) -> Result<usize, usize> {
     FINGERS_HERE.with(|fingers| {
@@ -103,7 +103,7 @@ pub(super) fn keep(cache: &PageCache, root: PageId, leaf: &Node<'_>) {
         // Not in place of the one used last, which is likely to be used again.
         let at = (fingers.newest.get() + 1) % FINGERS;
         fingers.list.borrow_mut()[at] = Some(finger);
-        // The descent has looked at the last item, which is in the processor's cache by now.
+        // The search begins at the last item, which the descent has brought into the processor's cache.
         fingers.places[at].set(usize::MAX);
         fingers.newest.set(at);
     });

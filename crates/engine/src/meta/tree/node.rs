@@ -122,7 +122,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Where `key` is in this leaf, or where it would have to be inserted; quicker if that is at `near`.
+    /// Where `key` is in this leaf, or where it would have to be inserted. Quicker if that is at `near`.
     #[inline]
     pub(super) fn search(&self, key: &Key, near: usize) -> Result<usize, usize> {
         self.page.search_expecting(key, &self.expected, near)

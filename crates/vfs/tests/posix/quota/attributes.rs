@@ -92,7 +92,7 @@ fn what_is_staged_is_written_before_anybody_is_refused() {
     check_counts(&fs);
 }
 
-/// So was one who leaves a whiteout in a directory with a default list, which the whiteout takes.
+/// The same for a rename that leaves a whiteout where a default list charges it.
 #[test]
 fn what_is_staged_is_written_before_a_whiteout_is_refused() {
     let fs = fixture();
