@@ -472,7 +472,18 @@ impl HostSink {
             last_access: at(meta.atime),
             last_modification: at(meta.mtime),
         };
-        keep(b"times", utimensat(CWD, &path, &times, AtFlags::empty()))?;
+        let set = utimensat(CWD, &path, &times, AtFlags::empty());
+        let is_set = set.is_ok();
+        keep(b"times", set)?;
+        if is_set {
+            // A filesystem gives the first or the last time that it can keep in place of one outside of these.
+            let found = statat(CWD, &path, AtFlags::empty())?;
+            let wanted = (meta.atime.seconds, meta.mtime.seconds);
+            if (found.st_atime, found.st_mtime) != wanted {
+                let why = "the filesystem there keeps other times than these";
+                lost.push(super::not_kept(b"times", why));
+            }
+        }
         Ok(lost)
     }
 }

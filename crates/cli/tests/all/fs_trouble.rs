@@ -4,11 +4,12 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use persimmon::vfs::InodeFlags;
-use persimmon::{Caller, Filesystem, OpenOptions, Options};
+use persimmon::{Caller, Filesystem, OpenOptions, Options, SetAttr, SetTime, Timestamp};
 use rustix::process::{Pid, Signal, kill_process};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -98,6 +99,28 @@ fn a_damaged_file_is_named_and_the_others_are_copied() {
     // Inside the volume blocks are shared, and nobody reads them: the copy has the damage too.
     done(&place, &["fs", "cp", "img", ":/c", ":/f"]);
     place.refused(&["fs", "cat", "img", "/f"], 4, &["/f: "]);
+}
+
+/// A host gives another time in place of one that it cannot keep, and says nothing of it.
+#[test]
+fn times_that_the_host_does_not_keep_are_told() {
+    let place = with_files(1, 100);
+    let filesystem = open(&place, "img");
+    let year_60_000 = SetTime::At(Timestamp {
+        seconds: 1_831_000_000_000,
+        nanoseconds: 0,
+    });
+    let set = SetAttr {
+        mtime: Some(year_60_000),
+        ..SetAttr::default()
+    };
+    filesystem.set_attributes("/a", &set).unwrap();
+    filesystem.close().unwrap();
+    let copied = place.run(&["fs", "cp", "img", ":/a", "out"]);
+    let found = fs::metadata(place.dir().join("out")).unwrap().mtime();
+    let is_told = told(&copied).contains("times");
+    assert_eq!(is_told, found != 1_831_000_000_000, "{}", told(&copied));
+    assert_eq!(copied.status.code(), Some(if is_told { 4 } else { 0 }));
 }
 
 #[test]
