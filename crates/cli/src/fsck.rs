@@ -8,7 +8,6 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use persimmon::SystemClock;
-use persimmon::internal::device::image::Notice;
 use persimmon::internal::device::{Drive, ZonedDevice};
 use persimmon::internal::engine::{Options, Task, Volume};
 use persimmon::vfs::{Clock, Vfs};
@@ -195,27 +194,26 @@ impl Fsck {
     fn check(&self, path: &Path) -> Result<Report> {
         let device = device::open_by(path, true, self.scan)?;
         let notices = device.notices().into_iter().cloned().collect();
-        self.check_on(path, &device, (self.data, notices))
+        let options = CheckOptions {
+            data: self.data,
+            notices,
+            ..CheckOptions::default()
+        };
+        self.check_on(path, &device, &options)
     }
 
     /// A check of what the repair holds open. What opening an image found damaged was mended by that.
     fn check_again(&self, path: &Path, device: &Drive, reads: bool) -> Result<Report> {
-        self.check_on(path, device, (reads, Vec::new()))
-    }
-
-    fn check_on(
-        &self,
-        path: &Path,
-        device: &Drive,
-        (data, notices): (bool, Vec<Notice>),
-    ) -> Result<Report> {
-        let bar = Progress::start("looking for the volume", !self.json);
         let options = CheckOptions {
-            data,
-            notices,
+            data: reads,
             ..CheckOptions::default()
         };
-        check(device as &dyn ZonedDevice, &options, &mut |at| {
+        self.check_on(path, device, &options)
+    }
+
+    fn check_on(&self, path: &Path, device: &Drive, options: &CheckOptions) -> Result<Report> {
+        let bar = Progress::start("looking for the volume", !self.json);
+        check(device as &dyn ZonedDevice, options, &mut |at| {
             bar.advance(at.stage.to_string(), at.done, at.total);
         })
         .with_context(|| path.display().to_string())

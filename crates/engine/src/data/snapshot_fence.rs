@@ -31,7 +31,7 @@ impl SnapshotFence {
     }
 
     /// Whether a snapshot is being taken.
-    pub(super) fn is_passed(&self) -> bool {
+    pub(super) fn is_taking(&self) -> bool {
         !self.passes.load(Ordering::SeqCst).is_multiple_of(2)
     }
 

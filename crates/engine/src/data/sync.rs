@@ -74,7 +74,7 @@ impl FileData {
             // A place that a record names is not written again, and with it goes the rest of its zone.
             _ if self.store.zones.host_is_full() => Mode::SyncInOrder,
             // A snapshot waits until the data of all records has arrived. Without new ones that ends.
-            _ if self.snapshot_fence.is_passed() => Mode::SyncInOrder,
+            _ if self.snapshot_fence.is_taking() => Mode::SyncInOrder,
             FsyncOrder::WritePointer => Mode::Sync { beside_max },
             FsyncOrder::Strict => Mode::SyncInOrder,
         }

@@ -145,6 +145,20 @@ fn sync_aside(
     told
 }
 
+/// [`sync_aside`] of a byte that the device holds back. Returns when the record is sent.
+fn sync_held(
+    device: &Holding,
+    volume: &Arc<Volume>,
+    ino: Ino,
+    byte: u8,
+) -> Receiver<std::result::Result<(), Error>> {
+    device.hold(byte);
+    let sent = device.state.lock().unwrap().journal_writes;
+    let told = sync_aside(volume, ino, byte);
+    device.wait_until(|s| s.journal_writes == sent + 1);
+    told
+}
+
 /// Whether something comes in a while: what must not come is given the time to.
 fn is_told<T>(told: &Receiver<T>) -> bool {
     (0..10_000).any(|_| {
@@ -213,14 +227,8 @@ fn only_what_has_arrived_is_acknowledged() {
         let volume = open(&device);
         let [first, second] = [0; 2].map(|_| create(&volume).unwrap());
         volume.sync_metadata().unwrap();
-        let sync = |ino, byte| {
-            device.hold(byte);
-            let sent = device.state.lock().unwrap().journal_writes;
-            let told = sync_aside(&volume, ino, byte);
-            device.wait_until(|s| s.journal_writes == sent + 1);
-            told
-        };
-        let (a, b) = (sync(first, 0xa1), sync(second, 0xb2));
+        let a = sync_held(&device, &volume, first, 0xa1);
+        let b = sync_held(&device, &volume, second, 0xb2);
         device.release(0xa1);
         a.recv().unwrap().unwrap();
         let (tell, all) = mpsc::channel();
@@ -241,14 +249,8 @@ fn data_of_two_batches_fails() {
     let volume = open(&device);
     let inos = [0; 2].map(|_| create(&volume).unwrap());
     volume.sync_metadata().unwrap();
-    device.hold(0xa1);
     let before = device.state.lock().unwrap().journal_writes;
-    let told = inos.map(|ino| {
-        let sent = device.state.lock().unwrap().journal_writes;
-        let told = sync_aside(&volume, ino, 0xa1);
-        device.wait_until(|s| s.journal_writes == sent + 1);
-        told
-    });
+    let told = inos.map(|ino| sync_held(&device, &volume, ino, 0xa1));
     assert_eq!(device.state.lock().unwrap().journal_writes, before + 2);
     device.fail(0xa1);
     device.release(0xa1);
@@ -272,14 +274,7 @@ fn a_snapshot_has_what_an_fsync_beside_it_had_to_write_elsewhere() {
         let volume = open(&device);
         let [first, second] = [0; 2].map(|_| create(&volume).unwrap());
         volume.sync_metadata().unwrap();
-        let sync = |ino, byte| {
-            device.hold(byte);
-            let sent = device.state.lock().unwrap().journal_writes;
-            let told = sync_aside(&volume, ino, byte);
-            device.wait_until(|s| s.journal_writes == sent + 1);
-            told
-        };
-        let b = sync(second, 0xb2);
+        let b = sync_held(&device, &volume, second, 0xb2);
         // The snapshot has looked at the first file, and waits for the second.
         let (tell, taken) = mpsc::channel();
         let aside = Arc::clone(&volume);

@@ -515,9 +515,10 @@ fn from_log(
         ..checkpoint
     };
     let candidate = Candidate {
-        uncertain: match !checkpoint.mat_chunks_lost.is_empty() && checkpoint.zit_lost {
-            true => Some(TABLES_LOST),
-            false => hides.then_some(PAGES_DAMAGED),
+        uncertain: if !checkpoint.mat_chunks_lost.is_empty() && checkpoint.zit_lost {
+            Some(TABLES_LOST)
+        } else {
+            hides.then_some(PAGES_DAMAGED)
         },
         checkpoint,
         forest,

@@ -117,11 +117,10 @@ pub(super) fn upper_bound_near(
             .get(index)
             .is_some_and(|slot| target.reaches_slot(slot))
     };
-    let is_bound = |bound: usize| (bound == 0 || reaches(bound - 1)) && !reaches(bound);
     if near > 0 && !reaches(near - 1) {
-        Some(near - 1).filter(|below| is_bound(*below))
+        Some(near - 1).filter(|below| *below == 0 || reaches(below - 1))
     } else if reaches(near) {
-        Some(near + 1).filter(|above| is_bound(*above))
+        Some(near + 1).filter(|above| !reaches(*above))
     } else {
         Some(near)
     }

@@ -76,7 +76,7 @@ fn what_is_staged_is_written_before_anybody_is_refused() {
     set_xattr(&fs, &alice, file.0, "user.a", 30_000).unwrap();
     let refused = set_xattr(&fs, &alice, file.0, "user.b", 30_000).unwrap_err();
     assert_eq!(refused.errno(), libc::EDQUOT);
-    // The same for a change of owner.
+    // A file is given to bob, who has room for it once his staged overwrite is written.
     let bob = owner(OwnerKind::User, 7);
     let theirs = create(&fs, &user(7, STAFF), ROOT, "b").unwrap();
     write(&fs, theirs, 0, &noise(3, 40_960)).unwrap();
@@ -92,7 +92,7 @@ fn what_is_staged_is_written_before_anybody_is_refused() {
     check_counts(&fs);
 }
 
-/// The same for a rename that leaves a whiteout where a default list charges it.
+/// A rename that leaves a whiteout was refused to a user with enough room: the whiteout has an access control list, which is charged.
 #[test]
 fn what_is_staged_is_written_before_a_whiteout_is_refused() {
     let fs = fixture();
