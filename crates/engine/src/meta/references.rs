@@ -95,9 +95,14 @@ fn change(
     for counted in overlapping(meta, from, to)? {
         let (start, end) = (counted.from.max(from), counted.to.min(to));
         put_or_note(meta, (done, start), new(1), &mut orphaned);
-        meta.remove_stored(&Key::references(counted.from));
+        let changed = new(counted.count);
+        let first = if counted.from < start { counted.count } else { changed };
+        // A count that stays is replaced where it is: to take it out and put it in again would pack a full page each time.
+        if first <= 1 {
+            meta.remove_stored(&Key::references(counted.from));
+        }
         put(meta, (counted.from, start), counted.count);
-        put_or_note(meta, (start, end), new(counted.count), &mut orphaned);
+        put_or_note(meta, (start, end), changed, &mut orphaned);
         put(meta, (end, counted.to), counted.count);
         done = end;
     }

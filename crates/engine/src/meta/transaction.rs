@@ -301,6 +301,8 @@ impl<'a> View<'a> {
 pub struct Transaction<'a> {
     view: View<'a>,
     ops: Vec<Op>,
+    /// Of them, those that share blocks.
+    shares: usize,
     next_ino: u64,
 }
 
@@ -316,6 +318,7 @@ impl<'a> Transaction<'a> {
         Transaction {
             view: View::new(meta, key),
             ops: Vec::new(),
+            shares: 0,
             next_ino: meta.numbers.next(),
         }
     }
@@ -331,11 +334,7 @@ impl<'a> Transaction<'a> {
 
     /// Changes of the tree so far, where each record of shared blocks stands for `a_share` of them.
     pub(crate) fn weight(&self, a_share: usize) -> usize {
-        let weight = |op: &Op| match op {
-            Op::Share(_) => a_share,
-            _ => 1,
-        };
-        self.ops.iter().map(weight).sum()
+        self.ops.len() - self.shares + self.shares * a_share
     }
 
     /// The value of a key, as this transaction leaves it so far.
@@ -409,6 +408,7 @@ impl<'a> Transaction<'a> {
     }
 
     pub(crate) fn push(&mut self, op: Op) {
+        self.shares += usize::from(matches!(op, Op::Share(_)));
         self.ops.push(op);
     }
 }
