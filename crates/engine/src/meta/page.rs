@@ -4,14 +4,16 @@
 //! at 2, heap start u16 at 4, dead u16 at 6, page id u64 at 8, sequence u64 at 16, zeros to 32.
 //! Then `count` slots of 25 bytes in key order: the key (21 bytes), offset u16 and length u16 of
 //! the value. Values lie in a heap that grows down from the end of the page; `dead` counts the
-//! bytes in it that no slot uses.
+//! bytes in it that no slot uses. In memory bytes 24 to 28 tell the longest run of those that a value
+//! left, offset u16 and length u16: the next value that fits goes there, so a full page whose values are
+//! exchanged one by one need not be packed for each.
 //!
 //! In an inner page the value of a slot is the id of a child (u64) and the key is the lower bound
 //! of the child's range. The key of slot 0 is the lower bound of the page itself, the one the
 //! parent holds for it; searches treat it as smaller than every key.
 //!
 //! On the device pages are *packed*: values follow each other in slot order from the end of the
-//! page without a gap, dead is zero, the room between slots and heap is zero. So a page of given
+//! page without a gap, dead is zero, and so is the room between slots and heap. So a page of given
 //! items has one image, and checking it is one pass.
 
 mod image;
@@ -28,6 +30,8 @@ use search::{upper_bound, upper_bound_expecting, upper_bound_near};
 const HEADER_BYTES: usize = 32;
 const SLOT_BYTES: usize = Key::LEN + 4;
 const CHILD_BYTES: usize = 8;
+/// Where the header tells of the hole.
+const HOLE: usize = 24;
 
 /// Bytes for slots and values in a page.
 pub const CAPACITY_BYTES: usize = PAGE_SIZE - HEADER_BYTES;
@@ -174,10 +178,7 @@ impl Page {
         if index > count || value.len() > VALUE_LEN_MAX || !self.fits(value.len()) {
             return false;
         }
-        if self.slots_end() + item_bytes(value.len()) > self.heap_start() {
-            self.pack();
-        }
-        let offset = self.push_value(value);
+        let offset = self.push_value(value, SLOT_BYTES);
         let at = HEADER_BYTES + index * SLOT_BYTES;
         let end = HEADER_BYTES + count * SLOT_BYTES;
         self.bytes.copy_within(at..end, at + SLOT_BYTES);
@@ -203,10 +204,7 @@ impl Page {
         }
         self.drop_value(offset, len);
         set_slot_value(&mut self.slots_mut()[index], PAGE_SIZE, 0);
-        if self.slots_end() + value.len() > self.heap_start() {
-            self.pack();
-        }
-        let offset = self.push_value(value);
+        let offset = self.push_value(value, 0);
         set_slot_value(&mut self.slots_mut()[index], offset, value.len());
         true
     }
@@ -223,6 +221,7 @@ impl Page {
         if count == 0 {
             self.set_heap_start(PAGE_SIZE);
             self.set_dead(0);
+            self.set_hole(0, 0);
         }
     }
 
@@ -252,21 +251,41 @@ impl Page {
         }
         out[4..6].copy_from_slice(&((slots_end + to) as u16).to_le_bytes());
         out[6..8].fill(0);
+        out[HOLE..HEADER_BYTES].fill(0);
     }
 
-    /// Puts a value at the low end of the heap, which has room for it.
-    fn push_value(&mut self, value: &[u8]) -> usize {
-        let offset = self.heap_start() - value.len();
-        self.bytes[offset..offset + value.len()].copy_from_slice(value);
-        self.set_heap_start(offset);
+    /// Puts a value into the heap, where another one was or else at its low end, and leaves so many bytes for slots. The page has room for
+    /// both; it is packed if they are not together.
+    fn push_value(&mut self, value: &[u8], slot_bytes: usize) -> usize {
+        let len = value.len();
+        let fits_hole = self.hole().1 >= len;
+        let of_gap = slot_bytes + if fits_hole { 0 } else { len };
+        let packs = self.slots_end() + of_gap > self.heap_start();
+        if packs {
+            self.pack();
+        }
+        let offset = if fits_hole && !packs {
+            let (offset, hole_len) = self.hole();
+            self.set_hole(offset + len, hole_len - len);
+            self.set_dead(self.dead() - len);
+            offset
+        } else {
+            let offset = self.heap_start() - len;
+            self.set_heap_start(offset);
+            offset
+        };
+        self.bytes[offset..offset + len].copy_from_slice(value);
         offset
     }
 
     fn drop_value(&mut self, offset: usize, len: usize) {
         if offset == self.heap_start() {
             self.set_heap_start(offset + len);
-        } else {
-            self.set_dead(self.dead() + len);
+            return;
+        }
+        self.set_dead(self.dead() + len);
+        if len > self.hole().1 {
+            self.set_hole(offset, len);
         }
     }
 
@@ -302,6 +321,17 @@ impl Page {
     #[inline]
     fn dead(&self) -> usize {
         self.u16_at(6)
+    }
+
+    /// Offset and length of a part of the heap that no slot uses.
+    #[inline]
+    fn hole(&self) -> (usize, usize) {
+        (self.u16_at(HOLE), self.u16_at(HOLE + 2))
+    }
+
+    fn set_hole(&mut self, offset: usize, len: usize) {
+        self.set_u16(HOLE, offset);
+        self.set_u16(HOLE + 2, len);
     }
 
     fn set_count(&mut self, count: usize) {

@@ -96,7 +96,11 @@ fn change(
         let (start, end) = (counted.from.max(from), counted.to.min(to));
         put_or_note(meta, (done, start), new(1), &mut orphaned);
         let changed = new(counted.count);
-        let first = if counted.from < start { counted.count } else { changed };
+        let first = if counted.from < start {
+            counted.count
+        } else {
+            changed
+        };
         // A count that stays is replaced where it is: to take it out and put it in again would pack a full page each time.
         if first <= 1 {
             meta.remove_stored(&Key::references(counted.from));

@@ -6,7 +6,7 @@ use persimmon_format::page::{PAGE_SIZE, VALUE_LEN_MAX};
 use persimmon_format::{Ino, Key, KeyKind, PageId, VersionId};
 use proptest::prelude::*;
 
-use super::{CAPACITY_BYTES, Expected, Page, PageError, item_bytes};
+use super::{CAPACITY_BYTES, Expected, Page, PageError, item_bytes, slot_value};
 
 type Items = BTreeMap<Key, Vec<u8>>;
 
@@ -321,4 +321,34 @@ fn full_page_of_keys_alone() {
         (count, Ok(count - 1))
     );
     assert!(!page.insert(0, &key(0), &vec![0; VALUE_LEN_MAX + 1]));
+}
+
+/// Packing orders all values anew, which takes long.
+#[test]
+fn full_page_whose_values_are_exchanged_is_not_packed() {
+    let key = |item: usize| Key::new(Ino(1), KeyKind(3), item as u64);
+    let mut page = Page::new(PageId(1), 0);
+    let mut map = Items::new();
+    // The last first: packed values lie the other way round.
+    for item in (0..).take(1000) {
+        let key = key(999 - item);
+        if !page.insert(0, &key, &[item as u8; 12]) {
+            break;
+        }
+        map.insert(key, vec![item as u8; 12]);
+    }
+    let places = |page: &Page| -> Vec<_> { page.slots().iter().map(slot_value).collect() };
+    let before = places(&page);
+    for round in 1..3 {
+        for (index, key) in map.clone().keys().enumerate() {
+            let value = vec![round; 12];
+            page.remove(index);
+            assert!(page.insert(index, key, &value));
+            map.insert(*key, value);
+        }
+    }
+    assert_eq!((items(&page), page.used_bytes()), (map.clone(), used(&map)));
+    assert_eq!(places(&page), before);
+    let read = Page::validate(&image(&page, 1)[..]).unwrap();
+    assert_eq!(items(&read), map);
 }
