@@ -9,7 +9,7 @@ use persimmon_format::{Addr, DeviceId, PageId, ZoneId};
 
 use super::forest::{Forest, Instead, LostRange};
 use super::scan::Scan;
-use super::tables::Mat;
+use super::tables::{Mat, Origin};
 
 /// Marks what may be older than it should be, and counts it as faults.
 pub(crate) fn audit(
@@ -56,7 +56,7 @@ pub(crate) fn audit(
     let moved: HashSet<PageId> = forest.moved.iter().map(|(id, _)| *id).collect();
     for leaf in &forest.leaves {
         let id = leaf.page.0 as usize;
-        let certain = mat.certain.get(id / MatEntry::PER_CHUNK) == Some(&true);
+        let certain = mat.origins.get(id / MatEntry::PER_CHUNK) == Some(&Origin::Own);
         let entry = mat
             .entries
             .get(id)
@@ -75,27 +75,58 @@ pub(crate) fn audit(
     forest.lost.sort_by_key(|lost| lost.low);
 }
 
-/// Whether a page table that was put together again may name older pages without [`audit`] noticing: a damaged page and an older one in the same zone
-/// count the same.
-pub(crate) fn may_hide_older(mat: &Mat, zones: &[ZitEntry], zit: &[Addr], scan: &Scan) -> bool {
-    let chunks: HashSet<&Addr> = mat.chunks.iter().chain(zit).collect();
+/// Whether a page table that was put together again may name older pages without [`audit`] noticing: a damaged page and an older one in the same
+/// zone count the same, and in zones that are not `audited` nothing is counted.
+pub(crate) fn may_hide_older(
+    mat: &Mat,
+    zones: &[ZitEntry],
+    zit: &[Addr],
+    scan: &Scan,
+    audited: impl Fn(ZoneId) -> bool,
+) -> bool {
+    if scan.unknown.is_empty() {
+        return false;
+    }
     let is_live = |zone: ZoneId| {
-        let zone = zones.get(zone.0 as usize);
-        zone.is_some_and(|zone| zone.role == Role::Metadata && zone.valid > 0)
+        let entry = zones.get(zone.0 as usize);
+        !audited(zone) || entry.is_some_and(|e| e.role == Role::Metadata && e.valid > 0)
     };
-    let mut last: BTreeMap<ZoneId, u32> = BTreeMap::new();
+    // What is damaged where the tables say that something is, is missed there.
+    let used = mat.entries.iter().filter(|entry| entry.is_used());
+    let pages = used.flat_map(|entry| (0..entry.blocks.into()).map(|at| entry.addr.offset(at)));
+    let chunks = mat.chunks.iter().chain(zit).copied();
+    let known: HashSet<Addr> = pages.chain(chunks).collect();
+    let (mut last, mut unknown) = (BTreeMap::new(), 0);
     for (zone, blocks) in scan.unknown.iter().filter(|(zone, _)| is_live(*zone)) {
-        let mut backwards = blocks.clone().rev();
-        let is_chunk = |block| chunks.contains(&Addr::new(DeviceId(0), *zone, block));
-        if let Some(block) = backwards.find(|block| !is_chunk(*block)) {
-            last.insert(*zone, block);
+        for block in blocks.clone() {
+            if !known.contains(&Addr::new(DeviceId(0), *zone, block)) {
+                last.insert(*zone, block);
+                unknown += 1;
+            }
         }
     }
-    let entries = mat.entries.chunks(MatEntry::PER_CHUNK).zip(&mat.certain);
-    let entries = entries.filter(|(_, certain)| !**certain);
-    let mut entries = entries.flat_map(|(entries, _)| entries);
-    entries.any(|entry| {
-        let behind = last.get(&entry.addr.zone()).filter(|_| entry.is_used());
-        behind.is_some_and(|block| *block > entry.addr.block() || last.len() > 1)
+    // Chunks that are lost, and nothing tells where they were, are among the damaged blocks.
+    let by_chunk = || mat.entries.chunks(MatEntry::PER_CHUNK).zip(&mat.chunks);
+    let is_somewhere = |(entries, addr): &(&[MatEntry], &Addr)| {
+        **addr == Addr::ZERO && entries.iter().any(MatEntry::is_used)
+    };
+    let chunks_lost = by_chunk().filter(is_somewhere).count();
+    let mut chunks = mat.entries.chunks(MatEntry::PER_CHUNK).zip(&mat.origins);
+    chunks.any(|(entries, origin)| {
+        let lost = match origin {
+            Origin::Own => return false,
+            // A newer one would have to be lost, too.
+            Origin::Earlier => chunks_lost + 1,
+            Origin::Lost => chunks_lost,
+        };
+        let hides = |entry: &MatEntry| {
+            let zone = entry.addr.zone();
+            let behind = last
+                .get(&zone)
+                .is_some_and(|block| *block > entry.addr.block());
+            let elsewhere = last.len() > usize::from(last.contains_key(&zone));
+            behind || elsewhere && (last.contains_key(&zone) || !audited(zone))
+        };
+        unknown > lost && entries.iter().any(|entry| entry.is_used() && hides(entry))
     })
 }

@@ -47,7 +47,7 @@ use crate::volume::{Inspector, ZoneHeaderFields, ZoneUse};
 use audit::{audit, may_hide_older};
 use forest::{Forest, Grower, Instead, LostRange, LostRanges};
 use scan::Scan;
-use tables::{Mat, Trust};
+use tables::{Mat, Origin, Trust};
 use then::Then;
 
 /// Checkpoints tried, the newest first.
@@ -475,9 +475,10 @@ fn from_log(
     let number = checkpoint.footer.checkpoint;
     let lost = &checkpoint.mat_chunks_lost;
     let mut mat = Mat {
-        certain: vec![true; checkpoint.footer.mat.len()],
+        origins: vec![Origin::Own; checkpoint.footer.mat.len()],
         chunks: checkpoint.footer.mat.clone(),
         entries: checkpoint.mat.clone(),
+        stale: 0,
     };
     // What is lost was written later than what is left of it: pages know better.
     for chunk in lost {
@@ -486,8 +487,8 @@ fn from_log(
         if let Some(slots) = mat.entries.get_mut(at..at + MatEntry::PER_CHUNK) {
             slots.copy_from_slice(&entries);
         }
-        if let Some(certain) = mat.certain.get_mut(*chunk) {
-            *certain = false;
+        if let Some(origin) = mat.origins.get_mut(*chunk) {
+            *origin = Origin::Lost;
         }
     }
     let grower = Grower {
@@ -497,7 +498,8 @@ fn from_log(
         checkpoint: number,
     };
     let mut forest = grower.grow(Some(checkpoint.footer.root));
-    let hides = may_hide_older(&mat, &checkpoint.zit, &checkpoint.footer.zit, scan);
+    let (zit, zit_chunks) = (&checkpoint.zit, &checkpoint.footer.zit);
+    let hides = may_hide_older(&mat, zit, zit_chunks, scan, |_| true);
     if !lost.is_empty() && !checkpoint.zit_lost {
         let zit: Vec<_> = checkpoint.zit.iter().copied().map(Some).collect();
         // With the footer all counts are final.
@@ -563,6 +565,7 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
             let roots = grower.roots().into_iter().take(ROOTS_MAX).map(Some);
             for root in roots.chain([None]) {
                 let mut forest = grower.grow(root);
+                forest.faults += mat.stale;
                 audit(&mut forest, &mat, &zit, &zit_chunks, scan, number);
                 if consider(number, &mat, root, forest) {
                     break 'search;
@@ -573,6 +576,9 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
     let (number, mat, root, forest) = best.filter(|(_, _, _, forest)| forest.pages > 0)?;
     let (zit, zit_chunks) = tables::zit(inspector, scan, number);
     let zit_lost = zit.iter().any(Option::is_none);
+    let zit: Vec<ZitEntry> = zit.into_iter().map(Option::unwrap_or_default).collect();
+    let own = scan.zones_of(number);
+    let hides = may_hide_older(&mat, &zit, &zit_chunks, scan, |zone| !own.contains(&zone));
     let footer = Footer {
         features: inspector.identity.features(),
         properties: (inspector.identity.incompatible & PROPERTIES != 0)
@@ -607,16 +613,17 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
         addr: Addr::ZERO,
         footer,
         mat: mat.entries,
-        zit: zit
-            .into_iter()
-            .map(Option::unwrap_or_default)
-            .collect::<Vec<ZitEntry>>(),
+        zit,
         mat_lost: forest.faults > 0,
         mat_chunks_lost: Vec::new(),
         zit_lost,
     };
     Some(Candidate {
-        uncertain: (zit_lost && mat.certain.contains(&false)).then_some(TABLES_LOST),
+        uncertain: if zit_lost && mat.origins.iter().any(|origin| *origin != Origin::Own) {
+            Some(TABLES_LOST)
+        } else {
+            hides.then_some(PAGES_DAMAGED)
+        },
         checkpoint,
         forest,
     })

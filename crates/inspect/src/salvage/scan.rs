@@ -356,6 +356,11 @@ impl Scan {
         versions.find(|page| page.checkpoint <= checkpoint)
     }
 
+    /// Whether anything that was written may be lost.
+    pub(crate) fn has_lost_any(&self) -> bool {
+        !self.unknown.is_empty() || !self.zones_lost.is_empty()
+    }
+
     /// Zones that hold anything that this checkpoint wrote.
     pub(crate) fn zones_of(&self, checkpoint: u64) -> BTreeSet<ZoneId> {
         let pages = self.pages.iter().map(|page| (page.checkpoint, page.addr));

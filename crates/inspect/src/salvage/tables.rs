@@ -4,7 +4,7 @@ use persimmon_format::envelope::{self, Kind};
 use persimmon_format::table::{MatEntry, ZitEntry};
 use persimmon_format::{Addr, PageId};
 
-use super::scan::{ChunkVersion, Scan};
+use super::scan::{ChunkVersion, PageVersion, Scan};
 use crate::checkpoint::Checkpoint;
 use crate::error::InspectError;
 use crate::volume::Inspector;
@@ -19,14 +19,26 @@ pub(crate) enum Trust {
     Pages,
 }
 
+/// Where a chunk of the page table comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The checkpoint itself wrote it: nothing in it can be older.
+    Own,
+    /// An earlier checkpoint wrote it, and perhaps a later one did, too, whose chunk is lost.
+    Earlier,
+    /// It is lost: it is as pages tell, or as it was before.
+    Lost,
+}
+
 /// The page table as of a checkpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Mat {
     pub entries: Vec<MatEntry>,
-    /// Where each chunk is; [`Addr::ZERO`] for one that was put together from pages.
+    /// Where each chunk is, or was; [`Addr::ZERO`] where nothing tells.
     pub chunks: Vec<Addr>,
-    /// By chunk: the checkpoint itself wrote it, so that nothing in it can be older.
-    pub certain: Vec<bool>,
+    pub origins: Vec<Origin>,
+    /// Chunks taken as they were before, though pages tell that they were written since.
+    pub stale: u64,
 }
 
 impl Mat {
@@ -37,18 +49,48 @@ impl Mat {
         let mut mat = Mat {
             entries: Vec::with_capacity(count * MatEntry::PER_CHUNK),
             chunks: Vec::with_capacity(count),
-            certain: Vec::with_capacity(count),
+            origins: Vec::with_capacity(count),
+            stale: 0,
         };
         for number in 0..count {
             let (entries, addr) = chunk(inspector, scan, number, checkpoint, trust);
             let version = scan.mat.at(number as u64, checkpoint);
             let own = version.is_some_and(|version| version.checkpoint == checkpoint);
-            mat.certain.push(own && addr != Addr::ZERO);
+            // Pages that an interrupted checkpoint left are newer than a chunk that nobody wrote since. Then nothing is damaged.
+            let is_stale = trust == Trust::Chunks && scan.has_lost_any() && {
+                let known = version.map_or(0, |version| version.checkpoint);
+                addr != Addr::ZERO
+                    && newer_pages(scan, number, known, checkpoint)
+                        .next()
+                        .is_some()
+            };
+            mat.stale += u64::from(is_stale);
             mat.entries.extend(entries);
-            mat.chunks.push(addr);
+            mat.chunks.push(if is_stale { Addr::ZERO } else { addr });
+            mat.origins
+                .push(match (addr == Addr::ZERO || is_stale, own) {
+                    (true, _) => Origin::Lost,
+                    (false, true) => Origin::Own,
+                    (false, false) => Origin::Earlier,
+                });
         }
         mat
     }
+}
+
+/// The newest versions of a chunk's pages that were written after one checkpoint and up to another, each with its place in the chunk.
+fn newer_pages(
+    scan: &Scan,
+    number: usize,
+    known: u64,
+    checkpoint: u64,
+) -> impl Iterator<Item = (usize, &PageVersion)> {
+    let first = (number * MatEntry::PER_CHUNK) as u64;
+    let newest = move |at: usize| {
+        let page = scan.newest(PageId(first + at as u64), checkpoint)?;
+        (page.checkpoint > known).then_some((at, page))
+    };
+    (0..MatEntry::PER_CHUNK).filter_map(newest)
 }
 
 /// One chunk of the page table, and where it is if it was read as it is.
@@ -72,13 +114,13 @@ pub(crate) fn chunk(
     };
     let mut entries = read.unwrap_or_default();
     entries.resize(MatEntry::PER_CHUNK, MatEntry::NONE);
-    if known < checkpoint && (trust == Trust::Pages || known == 0) {
+    if known == 0 {
         addr = Addr::ZERO;
-        let first = (number * MatEntry::PER_CHUNK) as u64;
-        for (id, entry) in (first..).zip(&mut entries) {
-            if let Some(page) = scan.newest(PageId(id), checkpoint)
-                && page.checkpoint > known
-            {
+    }
+    if known < checkpoint && (trust == Trust::Pages || known == 0) {
+        for (at, page) in newer_pages(scan, number, known, checkpoint) {
+            addr = Addr::ZERO;
+            if let Some(entry) = entries.get_mut(at) {
                 *entry = page.entry();
             }
         }

@@ -242,6 +242,42 @@ fn older_pages_that_count_like_lost_ones_are_told() {
     assert!(!losses.is_empty());
 }
 
+/// The log and the newest chunk of the page table were lost. An older chunk led to older pages that count like the newer ones, and nothing was reported.
+#[test]
+fn without_the_log_an_older_chunk_does_not_lead_to_older_pages() {
+    let mut fs = Fs::new(33);
+    let files = fs.fill(6, 60);
+    fs.checkpoint();
+    let ino = files[0].2;
+    fs.write(ino, 0, &[7; 100_000]);
+    fs.checkpoint();
+    let truth = fs.tree();
+    let device = Arc::new(fs.without(&fs.zones(Role::Log)));
+    let (copy, _, losses) = recovered(&device);
+    assert_log_alone_lost(&losses);
+    assert_eq!(tree(&copy), truth);
+    let before = fs.without(&[]);
+    hurt(&device, live(&footer(&before).mat_chunks));
+    let (copy, recovered_of, losses) = recovered(&device);
+    assert_log_alone_lost(&losses);
+    assert!(tree(&copy) == truth);
+    assert!(recovered_of.files_intact > 0);
+    let leaf = leaves(&before, |page| {
+        let mut items = page.items.iter();
+        items.any(|item| item.ino == ino.0 && item.kind == "inode")
+    });
+    for at in leaf {
+        hurt(&device, at);
+    }
+    let (copy, recovered_of, losses) = recovered(&device);
+    assert!(tree(&copy) != truth);
+    assert!(losses.len() > 1, "{losses:#?}");
+    assert_eq!(recovered_of.files_intact, 0);
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert!(losses.len() > 1);
+}
+
 /// What is lost with the log had inode numbers, and nobody is to find another file under one of them.
 #[test]
 fn inode_numbers_of_what_is_lost_are_not_given_out_again() {
