@@ -72,6 +72,10 @@ impl FileData {
         } else {
             None
         };
+        let kept = match &tail {
+            Some(tail) => self.hold_kept(ino, tail)?,
+            None => None,
+        };
         let ctime = file.lock().change_time(now);
         let set = |size| Touch {
             size: Some(size),
@@ -100,8 +104,21 @@ impl FileData {
         });
         let more = {
             let mut staged = file.lock();
-            let more = cut.inspect_err(|_| staged.size = Some(old))?;
+            let more = cut.inspect_err(|_| {
+                staged.size = Some(old);
+                self.space.release(u64::from(kept.is_some()));
+            })?;
             self.space.release(staged.drop_dirty(keep, u64::MAX));
+            match kept {
+                Some((block, _)) if staged.is_dirty(block) => self.space.release(1),
+                Some((block, content)) => {
+                    staged.write_blocks(block, &content)?;
+                    if !std::mem::replace(&mut staged.queued, true) {
+                        self.enqueue(ino);
+                    }
+                }
+                None => {}
+            }
             self.count_staged(&mut staged);
             invariant!(
                 self.store.media.alarm,
@@ -188,6 +205,37 @@ impl FileData {
             block,
             extent: Extent::Inline(content),
         }))
+    }
+
+    /// The last block of a truncated file and its content, if a block is set aside for it, which the `tail` in the tree would give back: it is
+    /// staged, to be written to a block again, and has its room from here on.
+    fn hold_kept(&self, ino: Ino, tail: &Op) -> Result<Option<(u64, Vec<u8>)>> {
+        let Op::Map {
+            block,
+            extent: Extent::Inline(bytes),
+            ..
+        } = tail
+        else {
+            return Ok(None);
+        };
+        let is_set_aside = self.store.view::<_, Error>(|view| {
+            let inode = view.inode(ino)?;
+            if inode.is_none_or(|inode| inode.flags & FLAG_PREALLOCATED == 0) {
+                return Ok(false);
+            }
+            let scope = view.find(|meta| Ok(meta.versions.at(ino)?.scope))?;
+            let there = view.extents(ino, *block, block + 1, 1)?;
+            let is_own = |mapped: &MappedExtent| {
+                matches!(mapped.extent, Extent::Frame { .. }) && scope.owns(mapped.version)
+            };
+            Ok(there.iter().any(is_own))
+        })?;
+        if !is_set_aside || !self.space.reserve_over(1, 1) {
+            return Ok(None);
+        }
+        let mut content = bytes.clone();
+        content.resize(BLOCK_SIZE, 0);
+        Ok(Some((*block, content)))
     }
 
     /// Makes a range a hole; the size stays.

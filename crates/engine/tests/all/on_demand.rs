@@ -48,6 +48,44 @@ fn batches_over_several_zones_fit_a_volume_nearly_full() {
     volume.sync().unwrap();
 }
 
+/// A preallocated file that was cut inside of a block had the rest of it in the tree, and gave its space back: on a full volume what was left of
+/// the block could not be overwritten any more.
+#[test]
+fn preallocated_blocks_keep_their_space_where_a_file_is_cut() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let [cut, again, other] = [0; 3].map(|_| create(&volume).unwrap());
+    for file in [cut, again] {
+        volume.preallocate(file, 0, 16 * 4096, true, NOW).unwrap();
+        volume.write(file, 0, &noise(1, 16 * 4096), NOW).unwrap();
+        volume.sync_file(file).unwrap();
+    }
+    volume.truncate(cut, 7 * 4096 + 3000, NOW).unwrap();
+    // What is staged of the block has its room already.
+    volume.write(again, 7 * 4096, &noise(2, 4096), NOW).unwrap();
+    volume.truncate(again, 7 * 4096 + 3000, NOW).unwrap();
+    volume.sync().unwrap();
+    let mut block = 0;
+    let refused = loop {
+        match volume.write(other, block * 4096, &noise(block, 4096), NOW) {
+            Ok(_) => block += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoSpace));
+    volume.sync().unwrap();
+    let content = noise(3, 7 * 4096 + 3000);
+    for file in [cut, again] {
+        for (at, piece) in content.chunks(4096).enumerate() {
+            volume.write(file, at as u64 * 4096, piece, NOW).unwrap();
+            volume.sync_file(file).unwrap();
+        }
+        let mut found = vec![0; 8 * 4096];
+        assert_eq!(volume.read(file, 0, &mut found).unwrap(), content.len());
+        assert!(found.starts_with(&content));
+    }
+}
+
 /// What was written to preallocated blocks, and then overwritten by something that compresses, came to lie in the tree, and gave its space
 /// back: on a full volume it could not be overwritten any more. And what lay there already got no space when it was preallocated.
 #[test]
