@@ -231,7 +231,7 @@ rules! {
     INODE_NUMBER 512 Error "an inode's number was never handed out", BACKUP;
     INODE_SECTORS 513 Error "an inode's space is not that of its extents", CORRECT;
     INODE_ITEMS 514 Error "an inode has items that its type cannot have", BACKUP;
-    SYMLINK 515 Error "a symbolic link's target is missing or of another length", "fsck --repair corrects the size; a target that is missing stays so";
+    SYMLINK 515 Error "a symbolic link's target is missing or of another length", "fsck --repair corrects the size; where the target is missing, remove the link";
     XATTR_HASH 516 Error "an extended attribute is not filed under its name", "fsck --repair files it again";
     XATTR_TWICE 517 Error "an extended attribute is there twice", "fsck --repair removes the second";
     XATTR_NAMES 518 Error "an inode's count of its attributes' names is wrong", CORRECT;

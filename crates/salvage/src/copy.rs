@@ -349,7 +349,9 @@ impl<'a, 'd> Copy<'a, 'd> {
                 size: 0,
                 ..current.inode
             };
-            return self.put(Key::inode(ino), inode.encode());
+            self.put(Key::inode(ino), inode.encode())?;
+            // Without one the new volume would never be sound.
+            return self.put(Key::new(ino, KeyKind::SYMLINK, 0), Vec::new());
         }
         let Some(file) = &mut current.file else {
             return Ok(());

@@ -4,13 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::support::{
-    Fs, Tree, assert_log_alone_lost, assert_told, intact, recovered, recovered_if_any, tree,
+    Fs, Tree, assert_log_alone_lost, assert_told, intact, leaves, recovered, recovered_if_any, tree,
 };
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::inode::FLAG_PREALLOCATED;
 use persimmon_format::table::Role;
 use persimmon_salvage::Lost;
-use persimmon_vfs::ROOT;
+use persimmon_vfs::{Caller, Handle, ROOT, SetAttr};
 
 fn full(seed: u64) -> (Fs, Tree) {
     let mut fs = Fs::new(seed);
@@ -54,6 +54,32 @@ fn ino_of(fs: &Fs, path: &str) -> u64 {
         ino = fs.vfs.lookup(ino, name.as_bytes()).unwrap().ino;
     }
     ino.0
+}
+
+/// A link without a target kept the new volume from ever being sound.
+#[test]
+fn of_a_symbolic_link_that_lost_its_target_the_copy_is_sound() {
+    let mut fs = Fs::new(17);
+    let link = fs.vfs.symlink(&Caller::root(), ROOT, b"link", b"target");
+    let link = link.unwrap().ino;
+    fs.file(ROOT, "file", 3000);
+    fs.checkpoint();
+    // The journal has its inode then.
+    let set = SetAttr {
+        uid: Some(7),
+        ..SetAttr::default()
+    };
+    fs.vfs.setattr(link, Handle::NONE, &set).unwrap();
+    fs.vfs.sync().unwrap();
+    let device = fs.without(&[]);
+    for at in leaves(&device, |_| true) {
+        assert!(device.corrupt(at.zone(), at.block(), 1000, 0x20));
+    }
+    // This also checks the copy.
+    let (_, _, losses) = recovered(&device);
+    let of_link = losses.iter().filter(|loss| loss.ino == link.0);
+    let lost: Vec<_> = of_link.map(|loss| loss.lost).collect();
+    assert!(lost.contains(&Lost::Target), "{losses:#?}");
 }
 
 #[test]
