@@ -194,9 +194,9 @@ struct Mend<'a, 'd> {
 }
 
 impl Mend<'_, '_> {
-    /// An extent may name blocks that are another's by now, or none: it is as of an earlier checkpoint, or changes are lost.
+    /// An extent may name blocks that are another's by now, or none: it is as of an earlier checkpoint, or may be, or changes are lost.
     fn is_doubtful(&self, key: &Key, addr: Addr) -> bool {
-        if self.content.may_be_gone(addr.zone()) {
+        if self.content.may_all_be_older() || self.content.may_be_gone(addr.zone()) {
             return true;
         }
         let next = Key {

@@ -356,9 +356,19 @@ impl Scan {
         versions.find(|page| page.checkpoint <= checkpoint)
     }
 
-    /// Whether anything that was written may be lost.
-    pub(crate) fn has_lost_any(&self) -> bool {
-        !self.unknown.is_empty() || !self.zones_lost.is_empty()
+    /// Whether a checkpoint that is left may have written chunks of the page table that are lost. One of the zones alone writes none, and its
+    /// number may be that of an interrupted one, of which pages are left.
+    pub(crate) fn may_lack_chunks(&self, checkpoint: u64) -> bool {
+        let is_its = |version: &&ChunkVersion| version.checkpoint == checkpoint;
+        let first = self.zit.all().find(is_its);
+        self.mat.all().any(|version| is_its(&version))
+            || first.is_some_and(|first| {
+                // They lie before those of the zone table.
+                let (zone, block) = (first.addr.zone(), first.addr.block());
+                let mut damaged = self.unknown.iter();
+                damaged
+                    .any(|(of, blocks)| block == 1 || *of == zone && blocks.contains(&(block - 1)))
+            })
     }
 
     /// Zones that hold anything that this checkpoint wrote.

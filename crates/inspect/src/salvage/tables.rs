@@ -1,5 +1,7 @@
 //! The two tables as of a checkpoint, put together from what a scan found.
 
+use std::collections::BTreeMap;
+
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::table::{MatEntry, ZitEntry};
 use persimmon_format::{Addr, PageId};
@@ -52,18 +54,19 @@ impl Mat {
             origins: Vec::with_capacity(count),
             stale: 0,
         };
+        let mut lacking = BTreeMap::new();
         for number in 0..count {
             let (entries, addr) = chunk(inspector, scan, number, checkpoint, trust);
             let version = scan.mat.at(number as u64, checkpoint);
             let own = version.is_some_and(|version| version.checkpoint == checkpoint);
-            // Pages that an interrupted checkpoint left are newer than a chunk that nobody wrote since. Then nothing is damaged.
-            let is_stale = trust == Trust::Chunks && scan.has_lost_any() && {
-                let known = version.map_or(0, |version| version.checkpoint);
-                addr != Addr::ZERO
-                    && newer_pages(scan, number, known, checkpoint)
-                        .next()
-                        .is_some()
-            };
+            let known = version.map_or(0, |version| version.checkpoint);
+            let mut newer = newer_pages(scan, number, known, checkpoint);
+            let is_stale = trust == Trust::Chunks
+                && addr != Addr::ZERO
+                && newer.any(|(_, page)| {
+                    let lacks = lacking.entry(page.checkpoint);
+                    *lacks.or_insert_with(|| scan.may_lack_chunks(page.checkpoint))
+                });
             mat.stale += u64::from(is_stale);
             mat.entries.extend(entries);
             mat.chunks.push(if is_stale { Addr::ZERO } else { addr });
