@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use persimmon_device::label::LABEL_ZONES;
 use persimmon_device::{Geometry, ZoneId, ZoneState};
 use persimmon_format::Addr;
 use persimmon_format::table::Role;
@@ -202,8 +203,11 @@ fn worth(store: &Store, geometry: &Geometry, capacities: ZoneCapacities) -> Resu
     let (reserve, copies) = (store.reserve_basis_points, store.identity.copies());
     let grown = Budget::new(geometry, capacities, reserve, copies, &store.options)?;
     grown.check_zones(capacities)?;
-    // What was promised to users stays so.
-    if grown.user_blocks < budget.user_blocks {
+    // What was promised to users stays so, but for the zones that are given up for the label of two devices: where the reserve is more than
+    // the volume needs for itself, nothing else makes up for them.
+    let gets_metadata = grown.layout.is_split() && !budget.layout.is_split();
+    let given_up = u64::from(gets_metadata) * u64::from(LABEL_ZONES) * budget.data_zone_blocks;
+    if grown.user_blocks + given_up < budget.user_blocks {
         return Err(Error::Geometry(format!(
             "with {zones} zones instead of {zones_before} the volume would need more for itself than it gains: give it more"
         )));

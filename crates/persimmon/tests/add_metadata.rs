@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use persimmon::{AddMetadata, Create, Filesystem, Grow, Options};
+use persimmon::{AddMetadata, Compression, Create, Filesystem, Grow, Options};
 use persimmon_device::image::ImageGeometry;
 use persimmon_device::{
     CreateOptions, DeviceError, Drive, OpenOptions, Pair, PairError, Withheld, ZonedDevice, pair,
@@ -91,6 +91,47 @@ fn a_volume_opens_on_one_device_or_on_both_between_any_two_steps() {
         let again = Filesystem::add_metadata(&data, &metadata, &AddMetadata::default()).unwrap();
         assert!(again.is_none());
     }
+}
+
+/// Where the reserve is more than a volume needs for itself, its room becomes less by the zones that are given up for the label. That was
+/// refused, so no volume of 16 GiB and more could get a device for metadata.
+#[test]
+fn a_volume_with_a_large_reserve_gets_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, metadata) = (dir.path().join("data"), dir.path().join("metadata"));
+    let mut create = Create::sized(16 << 30);
+    Filesystem::create(&data, &create).unwrap();
+    let growth = Filesystem::add_metadata(&data, &metadata, &AddMetadata::default()).unwrap();
+    let zone_blocks = (64 << 20) / 4096;
+    assert!(growth.user_blocks < growth.user_blocks_before);
+    assert!(growth.user_blocks + 2 * zone_blocks >= growth.user_blocks_before);
+
+    // A full one keeps what it has, and takes no more until something is removed.
+    let (data, metadata) = (dir.path().join("full"), dir.path().join("its metadata"));
+    create = Create::sized(64 << 20);
+    create.reserve_basis_points = Some(4000);
+    create.compression = Some(Compression::None);
+    Filesystem::create(&data, &create).unwrap();
+    let fs = Filesystem::open(&data, &Options::default()).unwrap();
+    let mut names = Vec::new();
+    loop {
+        let name = format!("{}", names.len());
+        if fs.write(&name, &CONTENT.repeat(2)).is_err() || fs.sync().is_err() {
+            break;
+        }
+        names.push(name);
+    }
+    fs.close().unwrap();
+    Filesystem::add_metadata(&data, &metadata, &AddMetadata::default()).unwrap();
+    let fs = Filesystem::open(pair::uri(&metadata, &data), &Options::default()).unwrap();
+    for name in &names {
+        assert!(fs.read(name).unwrap() == CONTENT.repeat(2));
+    }
+    for name in &names[..4] {
+        fs.remove_file(name).unwrap();
+    }
+    fs.write("again", CONTENT).unwrap();
+    fs.close().unwrap();
 }
 
 /// The label went into the last zones of a device that was larger than the other one knew: of two labels that overlap neither one device
