@@ -92,6 +92,10 @@ impl InfoCommand {
             (
                 "copies",
                 match info.copies {
+                    // Stripe sets have two of all but file data with parity.
+                    1 if info.data_copies > 1 || info.data_parity.is_some() => {
+                        "2 of metadata, checkpoints and log, by stripe sets".into()
+                    }
                     1 => "1 of metadata, checkpoints and log".into(),
                     copies => {
                         format!("{copies} of metadata, checkpoints and log, in pairs of zones")

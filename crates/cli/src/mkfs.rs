@@ -88,7 +88,7 @@ pub struct Shape {
     data_parity: Option<u32>,
     /// How files are compressed that are not told it: none, lz4, zstd, zstd:1 to zstd:15 [default: as it is mounted]
     #[arg(long, value_parser = parse_compression)]
-    compression: Option<Compression>,
+    pub compression: Option<Compression>,
     /// Count what users, groups and projects take, and let it be limited, from the beginning
     #[arg(long)]
     quota: bool,

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use persimmon::SystemClock;
 use persimmon::internal::device::image::ImageGeometry;
 use persimmon::internal::device::{DeviceError, Drive, ZonedDevice, drive, pair};
-use persimmon::internal::engine::{Error as EngineError, Options, Volume};
+use persimmon::internal::engine::{Error as EngineError, Volume};
 use persimmon::vfs::Clock;
+use persimmon::{Compression, EngineOptions, Options, SystemClock};
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::salvage::{Source, Stage, rebuild};
 use persimmon_salvage::{Doing, Error as SalvageError, Loss, Recovered, recover_of};
@@ -114,7 +114,8 @@ impl Recover {
         let shape = self.shape.or_as_in(&rebuilt.numbers(), stripes);
         let plan = shape.plan(&self.new, Some(&like))?;
         plan.make()?;
-        let (volume, _) = open(&self.new)?;
+        let compression = self.shape.compression.unwrap_or(Compression::Lz4);
+        let (volume, _) = open(&self.new, compression)?;
         let mut losses = Losses {
             said: Said::nothing(),
             json: self.json,
@@ -228,8 +229,15 @@ fn geometry(device: &Drive, parts: Parts) -> Result<ImageGeometry> {
     })
 }
 
-fn open(path: &Path) -> Result<(Volume, persimmon::internal::engine::RecoveryReport)> {
+/// The new volume, as a mount has it: what took little room in the broken one takes little here.
+fn open(
+    path: &Path,
+    compression: Compression,
+) -> Result<(Volume, persimmon::internal::engine::RecoveryReport)> {
     let device = crate::device::open(path, false)?;
-    Volume::open(Arc::new(device), Options::default())
-        .map_err(|error| anyhow!("{}: {error}", path.display()))
+    let options = EngineOptions {
+        compression,
+        ..Options::default().engine
+    };
+    Volume::open(Arc::new(device), options).map_err(|error| anyhow!("{}: {error}", path.display()))
 }

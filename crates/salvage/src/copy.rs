@@ -196,6 +196,9 @@ impl<'a, 'd> Copy<'a, 'd> {
             self.name(self.placement.shelter(), name, ino, inode.file_type())?;
         }
         let size = inode.size;
+        if ino == ROOT && inode.compression().is_none() {
+            inode.compression = self.root_compression()?;
+        }
         inode.sectors = 0;
         inode.flags &= FLAG_XATTRS | FLAGS_OF_USERS;
         if inode.project != 0 {
@@ -236,6 +239,12 @@ impl<'a, 'd> Copy<'a, 'd> {
             xattr_sectors: 0,
             slots: BTreeSet::new(),
         })
+    }
+
+    /// What the new volume was made to compress its files with.
+    fn root_compression(&self) -> Result<u8> {
+        let root = self.to.view(|tree| tree.inode(ROOT))?;
+        Ok(root.map_or(0, |inode| inode.compression))
     }
 
     fn as_directory(&self, ino: Ino, inode: &mut Inode) {

@@ -359,6 +359,12 @@ fn stripe_sets_grow() {
     for (option, number) in [("--data-copies", "2"), ("--data-parity", "3")] {
         let place = Place::in_memory();
         place.does(&["mkfs", "a.img", "--size", "200M", option, number]);
+        // It was one, and in the next line two.
+        let told = place.does(&["info", "a.img"]);
+        assert!(
+            told.contains("2 of metadata, checkpoints and log"),
+            "{told}"
+        );
         let file = place.dir().join("file");
         fs::write(&file, noise(30 << 20)).unwrap();
         place.does(&["fs", "cp", "a.img", "file", ":/file"]);

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use persimmon::Options;
+use persimmon::{Create, Filesystem, Options};
 use serde_json::Value;
 
 use crate::common::files::Files;
@@ -167,4 +167,47 @@ fn a_new_volume_that_is_too_small_is_told_with_the_remedy() {
     place.refused(&["recover", "broken", "new"], 1, &words);
     let larger = ["recover", "broken", "new", "--size", "128M", "--force"];
     place.does(&larger);
+}
+
+/// It was written without compression, also with `--compression`: what was left of a volume with files that compress did not fit into one of
+/// the same size, and blocks that files share were blamed.
+#[test]
+fn what_compressed_fits_into_a_volume_of_the_same_size() {
+    let place = Place::new();
+    let (dir, broken) = (place.dir(), place.path("broken"));
+    Filesystem::create(&broken, &Create::sized(64 << 20)).unwrap();
+    let text = |file: u32| -> Vec<u8> {
+        let lines = (0..).flat_map(|line: u64| format!("{file} {line}: a line\n").into_bytes());
+        lines.take(8 << 20).collect()
+    };
+    let filesystem = Filesystem::open(&broken, &Options::default()).unwrap();
+    for file in 0..10 {
+        filesystem.write(format!("{file}"), &text(file)).unwrap();
+    }
+    filesystem.close().unwrap();
+    let ways: [(&str, &[&str], &str); 2] = [
+        ("as a mount", &[], "lz4"),
+        ("as told", &["--compression", "zstd:1"], "zstd"),
+    ];
+    for (new, more, how) in ways {
+        place.does(&[&["recover", "broken", new], more].concat());
+        let usage = place.json(&["usage", new]);
+        let content = usage["content_bytes"].as_u64().unwrap();
+        assert!(content >= 80 << 20, "{usage:#}");
+        assert_eq!(
+            usage["by_storage"][how]["content_bytes"], content,
+            "{usage:#}"
+        );
+        let filesystem = Filesystem::open(dir.join(new), &Options::default()).unwrap();
+        for file in 0..10 {
+            assert!(filesystem.read(format!("{file}")).unwrap() == text(file));
+        }
+        filesystem.write("later", &text(10)).unwrap();
+        filesystem.close().unwrap();
+        let usage = place.json(&["usage", new]);
+        assert_eq!(
+            usage["by_storage"][how]["content_bytes"],
+            usage["content_bytes"]
+        );
+    }
 }
