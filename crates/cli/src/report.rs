@@ -47,8 +47,8 @@ pub struct Info {
     pub label: String,
     /// Version of the on-disk format.
     pub format_version: u32,
-    /// Feature flags, in three lists: `incompatible`, `read_only_compatible`, `compatible`; by name (`mirrored`,
-    /// `packed`, `split`, `compact`, `names`, `lots`, `footer-features`, `frames`), unknown ones as bits in hexadecimal.
+    /// Feature flags, in three lists: `incompatible`, `read_only_compatible`, `compatible`; by the names of docs/FORMAT.md in small letters
+    /// with hyphens (`shared` is `SHARED_BLOCKS`), unknown ones as bits in hexadecimal.
     #[serde(default)]
     pub features: Features,
     /// The daemon, or this command, writes nothing: it was told not to, or an error ended it.
@@ -92,7 +92,7 @@ pub struct Info {
     pub available_bytes: u64,
     /// Inodes in use.
     pub inodes: u64,
-    /// Copies of metadata, checkpoints and log.
+    /// Copies of metadata, checkpoints and log; 1 where `data_copies` or `data_parity` has all of these in two zones.
     pub copies: u32,
     /// Zones that each block of a file is in.
     #[serde(default = "one")]
