@@ -116,7 +116,7 @@ fn a_volume_with_a_large_reserve_gets_it() {
     let mut names = Vec::new();
     loop {
         let name = format!("{}", names.len());
-        if fs.write(&name, &CONTENT.repeat(2)).is_err() || fs.sync().is_err() {
+        if fs.write(&name, CONTENT.repeat(2)).is_err() || fs.sync().is_err() {
             break;
         }
         names.push(name);

@@ -182,7 +182,7 @@ fn what_compressed_fits_into_a_volume_of_the_same_size() {
     };
     let filesystem = Filesystem::open(&broken, &Options::default()).unwrap();
     for file in 0..10 {
-        filesystem.write(format!("{file}"), &text(file)).unwrap();
+        filesystem.write(format!("{file}"), text(file)).unwrap();
     }
     filesystem.close().unwrap();
     let ways: [(&str, &[&str], &str); 2] = [
@@ -202,7 +202,7 @@ fn what_compressed_fits_into_a_volume_of_the_same_size() {
         for file in 0..10 {
             assert!(filesystem.read(format!("{file}")).unwrap() == text(file));
         }
-        filesystem.write("later", &text(10)).unwrap();
+        filesystem.write("later", text(10)).unwrap();
         filesystem.close().unwrap();
         let usage = place.json(&["usage", new]);
         assert_eq!(
