@@ -208,9 +208,10 @@ impl Scrub<'_> {
 
     fn scrub_headers(&self, from: u64, step: &mut ScrubStep) -> Option<u64> {
         let zones = self.store.zones.status();
-        let head = self.store.log.head_zone();
-        let (_, chain, _) = self.store.log.live();
-        let logs: BTreeSet<ZoneId> = chain.iter().map(|zone| zone.zone).collect();
+        let (_, chain, to) = self.store.log.live();
+        // The header of the newest one is written once a block behind it is.
+        let written = chain.iter().filter(|zone| zone.first_log_sequence < to);
+        let logs: BTreeSet<ZoneId> = written.map(|zone| zone.zone).collect();
         for status in zones
             .iter()
             .skip(from as usize)
@@ -221,8 +222,8 @@ impl Scrub<'_> {
             // in the first of both.
             let first = self.store.media.pairs.first(zone);
             let holds = zones.get(first.0 as usize);
-            let is_written = holds.is_some_and(|status| status.entry.valid > 0)
-                || logs.contains(&first) && head != Some(first);
+            let is_written =
+                holds.is_some_and(|status| status.entry.valid > 0) || logs.contains(&first);
             if !is_written {
                 continue;
             }

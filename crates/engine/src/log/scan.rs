@@ -27,7 +27,7 @@ pub(crate) struct FoundLog {
     pub(crate) undecodable: Vec<ZoneId>,
 }
 
-/// Zones besides the candidates whose headers are asked where those of the candidates name several volumes alike.
+/// Zones besides the candidates whose headers are asked where those of the candidates name several volumes alike, or none.
 const ZONES_ASKED_MAX: usize = 64;
 
 /// With fewer candidates than this, their copies are read too: the only candidate may hold the header of another volume.
@@ -41,6 +41,8 @@ struct Headers {
     /// All of it that are intact, of whatever version.
     intact: Vec<(Addr, FixedFields)>,
     good: Vec<(ZoneHeader, ZoneInfo)>,
+    /// The newest one of a zone that is no candidate, if these were asked.
+    elsewhere: Option<ZoneHeader>,
     /// Written zones without a good header.
     suspect: Vec<(ZoneId, ZoneInfo)>,
     problem: Option<Error>,
@@ -65,18 +67,23 @@ impl Candidate {
         };
         let first = header_blocks(media, zone).take(1);
         first.for_each(|block| candidate.take(block));
-        let addr = Addr::new(DeviceId(0), zone, 0);
-        let is_its = |(_, block): &(FixedFields, Buffer)| {
-            let header = ZoneHeader::decode(block).map_err(Error::damaged(addr));
-            match header {
-                Ok(header) => header.zone == zone,
-                Err(error) => matches!(error, Error::Unsupported { .. }),
-            }
-        };
-        if !candidate.blocks.iter().any(is_its) {
+        if !candidate.has_header() {
             candidate.read_others(media);
         }
         candidate
+    }
+
+    /// Whether one of the headers is that of this zone, of whatever version.
+    fn has_header(&self) -> bool {
+        let addr = Addr::new(DeviceId(0), self.zone, 0);
+        let is_its = |(_, block): &(FixedFields, Buffer)| {
+            let header = ZoneHeader::decode(block).map_err(Error::damaged(addr));
+            match header {
+                Ok(header) => header.zone == self.zone,
+                Err(error) => matches!(error, Error::Unsupported { .. }),
+            }
+        };
+        self.blocks.iter().any(is_its)
     }
 
     /// What its copies and its stripe set have.
@@ -118,13 +125,15 @@ fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
         }
         votes = self::votes(&candidates);
     }
-    if votes.are_tied() {
-        let others = (0..report.len() as u32).filter(|zone| !places.contains(zone));
-        for (zone, info) in others.filter_map(written).take(ZONES_ASKED_MAX) {
-            let block = header_blocks(media, zone).next();
-            let fixed = block.and_then(|block| FixedFields::read(&block.ok()?).ok());
-            if let Some(fixed) = fixed {
+    let mut others = Vec::new();
+    if votes.are_tied() || !candidates.iter().any(Candidate::has_header) {
+        let zones = (0..report.len() as u32).filter(|zone| !places.contains(zone));
+        for (zone, info) in zones.filter_map(written).take(ZONES_ASKED_MAX) {
+            let block = header_blocks(media, zone).next().and_then(Result::ok);
+            let fixed = block.and_then(|block| Some((FixedFields::read(&block).ok()?, block)));
+            if let Some((fixed, block)) = fixed {
                 votes.add(&fixed, !info.state.is_worn_out());
+                others.push((zone, fixed, block));
             }
         }
     }
@@ -132,6 +141,9 @@ fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
         uuid: votes.winner(),
         ..Headers::default()
     };
+    for (zone, fixed, block) in others {
+        headers.add_other(zone, fixed, &block);
+    }
     for candidate in candidates {
         headers.add(candidate);
     }
@@ -150,6 +162,19 @@ fn votes(candidates: &[Candidate]) -> Votes {
 }
 
 impl Headers {
+    /// Adds a zone that is no candidate.
+    fn add_other(&mut self, zone: ZoneId, fixed: FixedFields, block: &Buffer) {
+        if Some(fixed.uuid) != self.uuid {
+            return;
+        }
+        self.intact.push((Addr::new(DeviceId(0), zone, 0), fixed));
+        let header = ZoneHeader::decode(block).ok();
+        let newest = self.elsewhere.as_ref().map_or(0, |newest| newest.sequence);
+        if let Some(header) = header.filter(|it| it.zone == zone && it.sequence > newest) {
+            self.elsewhere = Some(header);
+        }
+    }
+
     /// Adds a candidate: with the header that it has of the volume.
     fn add(&mut self, candidate: Candidate) {
         let Candidate {
@@ -194,9 +219,14 @@ fn identify(headers: &Headers) -> Result<VolumeIdentity> {
     for (addr, fixed) in &headers.intact {
         fixed.check().map_err(Error::damaged(*addr))?;
     }
-    let newest = headers.good.last().map(|(header, _)| &header.volume);
+    let newest = headers.good.last().map(|(header, _)| header);
+    // The header of the only zone that the log has may be damaged: its blocks are used all the same.
+    let newest = newest.or(headers
+        .elsewhere
+        .as_ref()
+        .filter(|_| !headers.suspect.is_empty()));
     let mut identity = match newest {
-        Some(newest) => newest.clone(),
+        Some(newest) => newest.volume.clone(),
         None => return Err(no_volume(headers.problem.clone())),
     };
     for (_, fixed) in &headers.intact {
@@ -267,6 +297,9 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
         return Err(Error::Inconsistent(format!(
             "no zone of the log has a good header, and nothing of zone {zone} can be decoded"
         )));
+    }
+    if zones.is_empty() && headers.good.is_empty() {
+        return Err(no_volume(headers.problem));
     }
     let found = zones.clone();
     let zones = chain::of(media, &key, zones, identity.copies())?;

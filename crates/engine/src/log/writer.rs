@@ -595,11 +595,6 @@ impl Log {
         (from, inner.chain.iter().copied().collect(), to)
     }
 
-    /// The zone that the log goes on in.
-    pub(crate) fn head_zone(&self) -> Option<ZoneId> {
-        self.lock().head.map(|head| head.zone.zone)
-    }
-
     /// The zone that the log goes on in, if there is room.
     pub(crate) fn zone_with_room(&self) -> Option<ZoneId> {
         let inner = self.lock();

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use crate::common::content::{damage, large_zones, open, open_with, read, write};
 use crate::common::{NOW, create, fresh, noise};
-use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::{Deltas, ScrubCursor, ScrubFinding, Task, Volume};
+use persimmon_device::{BLOCK_SIZE, ZoneId};
+use persimmon_engine::{Damage, Deltas, Options, ScrubCursor, ScrubFinding, Task, Volume};
+use persimmon_format::table::Role;
 use persimmon_format::{Compression, Ino, SubvolumeId};
-use persimmon_sim::SimDevice;
+use persimmon_sim::{SimConfig, SimDevice};
 
 const MAIN: SubvolumeId = SubvolumeId::MAIN;
 /// Of one step, as maintenance takes them.
@@ -93,4 +94,55 @@ fn damage_on_the_device_is_told_of_blocks_that_are_in_memory() {
     drop(volume);
     let volume = open(&device, Compression::None);
     assert_eq!(files(scrub(&volume)), [(ino, 20), (ino, 99)]);
+}
+
+/// The zone that the log ends in, on a volume whose log has had this one alone.
+fn log_zone(volume: &Volume) -> ZoneId {
+    let zones = volume.zones();
+    let mut logs = zones.iter().filter(|zone| zone.entry.role == Role::Log);
+    let log = logs.next().unwrap().zone;
+    assert!(logs.next().is_none());
+    log
+}
+
+/// Nothing was told of the header of the zone that the log ends in, though what is behind it was durable.
+#[test]
+fn the_header_of_the_newest_log_zone_is_looked_at() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::None);
+    create(&volume).unwrap();
+    volume.sync().unwrap();
+    assert!(scrub(&volume).is_empty());
+    let log = log_zone(&volume);
+    assert!(device.corrupt(log, 0, 99, 1));
+    let found = scrub(&volume);
+    let what: Vec<_> = found.iter().map(|it| (it.damage, it.addr.zone())).collect();
+    assert_eq!(what, [(Damage::Header, log)], "{found:?}");
+}
+
+/// Where the log has one zone, and the zones that it may lie in hold nothing else, nothing told whose blocks there are: the volume could be neither
+/// mounted nor repaired.
+#[test]
+fn a_log_of_one_zone_needs_no_header() {
+    for config in [
+        SimConfig::new(200, 512),
+        SimConfig::new(200, 512).host_file(),
+    ] {
+        let device = fresh(config);
+        let volume = open(&device, Compression::None);
+        let ino = create(&volume).unwrap();
+        let content = noise(1, 3 * BLOCK_SIZE);
+        write(&volume, ino, 0, &content);
+        volume.sync().unwrap();
+        let log = log_zone(&volume);
+        drop(volume);
+        assert!(device.corrupt(log, 0, 99, 1));
+        let (volume, report) = Volume::open(device.clone(), Options::default()).unwrap();
+        assert_eq!(report.headers_rescued, 1);
+        assert!(read(&volume, ino, 0, content.len()) == content);
+        // The next checkpoint leaves the zone behind.
+        volume.step(Task::Checkpoint).unwrap();
+        assert!(scrub(&volume).is_empty());
+        assert_ne!(log_zone(&volume), log);
+    }
 }
