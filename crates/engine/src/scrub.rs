@@ -424,8 +424,11 @@ impl Scrub<'_> {
         {
             return;
         }
-        let reason = "one zone of its stripe set has something else; it is written anew elsewhere";
-        step.found(Damage::Copy, addr, blocks, &reason);
+        let role = self.store.zones.entry(addr.zone()).map(|entry| entry.role);
+        let goes_on = self.store.zones.is_open(addr.zone()) || role == Some(Role::Log);
+        let when = if goes_on { " once the set is full" } else { "" };
+        let what = "one zone of its stripe set has something else; it is written anew elsewhere";
+        step.found(Damage::Copy, addr, blocks, &format_args!("{what}{when}"));
         self.store.zones.note_lack_of_redundancy(addr.zone());
     }
 

@@ -267,6 +267,30 @@ fn a_scrub_has_what_is_left_once_written_anew() {
     }
 }
 
+/// It was told as written anew elsewhere, and every scrub told the same again: a set that is written to is emptied once it is full.
+#[test]
+fn what_a_set_that_is_written_to_lacks_is_told_to_stay_until_it_is_full() {
+    let below = fresh();
+    let files = written(&below, Stripes::MIRROR);
+    let volume = open(&below, Stripes::MIRROR);
+    volume.write(files[0].0, 0, &[1; 50_000], NOW).unwrap();
+    volume.sync().unwrap();
+    let newest = |role| {
+        let zones = volume.zones().into_iter();
+        let of_role = zones.filter(move |zone| zone.entry.role == role);
+        let newest = of_role.max_by_key(|zone| zone.entry.sequence).unwrap();
+        newest.zone
+    };
+    for (count, set) in (1..).zip([newest(Role::Data), newest(Role::Log)]) {
+        assert!(below.corrupt(ZoneId(2 * set.0 + 1), 0, 99, 1));
+        let step = volume.scrub_step(ScrubCursor::default(), 1 << 20).unwrap();
+        assert_eq!(step.findings.len(), count, "{step:?}");
+        for finding in step.findings {
+            assert!(finding.reason.ends_with("once the set is full"), "{finding:?}");
+        }
+    }
+}
+
 /// A read-only opening writes nothing, whatever a crash left.
 #[test]
 fn what_is_opened_for_reading_is_left_as_it_is() {
