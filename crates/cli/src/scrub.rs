@@ -16,7 +16,7 @@ use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 
 use crate::control::{Command, Cursor, Found, Name, PATHS_MAX, Paths, Scrubbed, ask};
-use crate::exit::{SCRUB_DAMAGE, SCRUB_INTERRUPTED};
+use crate::exit::{self, FAILED, SCRUB_DAMAGE, SCRUB_INTERRUPTED};
 use crate::live::Target;
 use crate::output::{self, say};
 use crate::progress::Progress;
@@ -100,25 +100,32 @@ impl Scrub {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
-        let mut outcome = self.scrub(&dir, &stop)?;
-        name_files(&dir, &mut outcome.findings)?;
+        let mut outcome = Outcome::default();
+        let done = self.scrub(&dir, &stop, &mut outcome);
+        let done = done.and_then(|()| name_files(&dir, &mut outcome.findings));
+        // What was found before the mount ended is told.
+        if done.is_err() && outcome.findings.is_empty() {
+            return done.map(|()| 0);
+        }
         let said = if self.json {
             output::json(&outcome)
         } else {
             say(&outcome)
         };
-        let code = match (outcome.damaged, outcome.complete) {
+        let code = match (outcome.damaged, &done) {
             (true, _) => SCRUB_DAMAGE,
-            (false, true) => 0,
-            (false, false) => SCRUB_INTERRUPTED,
+            (false, Err(_)) => FAILED,
+            (false, Ok(())) if outcome.complete => 0,
+            (false, Ok(())) => SCRUB_INTERRUPTED,
         };
-        output::done(code, said)
+        let code = output::done(code, said)?;
+        let told = done.map_err(|error| exit::error(code, output::Causes(&error)));
+        told.map(|()| code)
     }
 
-    fn scrub(&self, dir: &Path, stop: &AtomicBool) -> Result<Outcome> {
+    fn scrub(&self, dir: &Path, stop: &AtomicBool, outcome: &mut Outcome) -> Result<()> {
         let bar = Progress::start("scrubbing", !self.json);
         let begin = Instant::now();
-        let mut outcome = Outcome::default();
         let mut cursor = Some(Cursor::default());
         while let Some(at) = cursor
             && !stop.load(Ordering::Relaxed)
@@ -135,10 +142,10 @@ impl Scrub {
             bar.advance(what, outcome.bytes.min(done.bytes_total), done.bytes_total);
             cursor = done.next;
             self.pace(outcome.bytes, begin, stop);
+            outcome.seconds = begin.elapsed().as_secs_f64();
         }
         outcome.complete = cursor.is_none();
-        outcome.seconds = begin.elapsed().as_secs_f64();
-        Ok(outcome)
+        Ok(())
     }
 
     /// Waits until so many bytes are allowed to have been read.
