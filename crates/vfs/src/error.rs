@@ -108,6 +108,9 @@ pub enum Error {
     /// `ENXIO`: no data or no hole at or past the offset.
     #[error("no such offset")]
     NoSuchOffset,
+    /// `ENXIO`: a pipe, a socket or a device, of which the volume has the name alone.
+    #[error("is a pipe, a socket or a device")]
+    SpecialFile,
     /// `EBADF`: not a handle of this file, or not opened for this.
     #[error("bad file handle")]
     BadHandle,
@@ -175,7 +178,7 @@ impl Error {
             Error::NameOutOfRange => libc::ERANGE,
             Error::ValueTooLong | Error::ListTooLong => libc::E2BIG,
             Error::NotSupported => libc::EOPNOTSUPP,
-            Error::NoSuchOffset => libc::ENXIO,
+            Error::NoSuchOffset | Error::SpecialFile => libc::ENXIO,
             Error::BadHandle => libc::EBADF,
             Error::TooManyOpen => libc::ENFILE,
             Error::SymlinkLoop => libc::ELOOP,

@@ -257,7 +257,7 @@ impl Vfs {
             FileKind::Regular => check_open(&inode, flags),
             FileKind::Directory => Err(Error::IsDirectory),
             FileKind::Symlink => Err(Error::SymlinkLoop),
-            _ => Err(Error::NoSuchOffset),
+            _ => Err(Error::SpecialFile),
         }
     }
 

@@ -480,6 +480,8 @@ fn what_makes_no_sense_is_refused() {
     // What is no file of the host is not taken away for one.
     mknodat(CWD, place.dir().join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     place.refused(&["fs", "cp", img, ":/f", "pipe"], 4, &["no regular file"]);
+    done(&place, &["fs", "cp", "-r", img, "pipe", ":/pipe"]);
+    place.refused(&["fs", "cat", img, "/pipe"], 4, &["/pipe: is a pipe"]);
     assert_eq!(fs::read(place.dir().join("f")).unwrap(), b"f");
     fsck(&place, img);
 }
