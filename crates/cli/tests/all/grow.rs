@@ -264,6 +264,10 @@ fn a_volume_gets_a_device_for_metadata() {
         assert!(read.stdout == fs::read(&large).unwrap());
     };
     is_sound(pair);
+    // The zones that say whose the device is have no header, and need none.
+    let checked = place.json(&["fsck", pair]);
+    let numbers = checked["report"]["numbers"].as_array().unwrap();
+    assert!(!numbers.contains(&105.into()), "{checked}");
     // There is nothing left to be done.
     assert_eq!(place.json(&["grow", pair])["grown"], false);
     assert_eq!(place.json(&add)["grown"], false);

@@ -90,7 +90,8 @@ pub(crate) fn check(
                     if used && !info.state.is_worn_out() {
                         plan.empty_zone(zone);
                     }
-                } else {
+                } else if info.state != ZoneState::Offline {
+                    // One that is offline is not reset, nor used again.
                     findings.add(&ZONE_HEADER_UNUSED, &place, error);
                 }
             }
