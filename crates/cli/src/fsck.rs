@@ -13,9 +13,7 @@ use persimmon::internal::engine::{Options, Task, Volume};
 use persimmon::vfs::{Clock, Vfs};
 use persimmon_inspect::finding::DATA;
 use persimmon_inspect::salvage::rebuild;
-use persimmon_inspect::{
-    CheckOptions, Finding, InspectError, Inspector, Repairs, Report, Severity, check,
-};
+use persimmon_inspect::{CheckOptions, InspectError, Inspector, Repairs, Report, Severity, check};
 use persimmon_salvage::{Loss, mend};
 use serde::Serialize;
 
@@ -383,28 +381,19 @@ fn say(path: &Path, report: &Report) -> Result<()> {
             verified => format!(", {verified} verified"),
         }
     )?;
-    let errors = count(&report.findings, Severity::Error);
     say!(
         "{}: {}",
         path.display(),
         if report.is_clean() {
             "clean".to_owned()
         } else {
-            format!("{errors} errors")
+            format!("{} errors", report.errors_total)
         }
     )?;
     Ok(())
 }
 
-/// How many findings are more than notes, as far as findings were kept.
+/// How many findings are more than notes.
 fn wrongs(report: &Report) -> u64 {
-    let notes = count(&report.findings, Severity::Note) as u64;
-    report.findings_total - notes
-}
-
-fn count(findings: &[Finding], severity: Severity) -> usize {
-    findings
-        .iter()
-        .filter(|finding| finding.severity == severity)
-        .count()
+    report.findings_total - report.notes_total
 }

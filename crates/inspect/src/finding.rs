@@ -72,9 +72,17 @@ pub(crate) struct Findings {
     snapshot: Option<String>,
     list: Vec<Finding>,
     numbers: BTreeSet<u16>,
-    total: u64,
+    total: Totals,
     worst: Option<Severity>,
     max: usize,
+}
+
+/// How many findings there were, those not kept included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) all: u64,
+    pub(crate) errors: u64,
+    pub(crate) notes: u64,
 }
 
 impl Findings {
@@ -83,7 +91,7 @@ impl Findings {
             snapshot: None,
             list: Vec::new(),
             numbers: BTreeSet::new(),
-            total: 0,
+            total: Totals::default(),
             worst: None,
             max,
         }
@@ -106,7 +114,9 @@ impl Findings {
         detail: impl fmt::Display,
         repair: &'static str,
     ) {
-        self.total += 1;
+        self.total.all += 1;
+        self.total.errors += u64::from(rule.severity == Severity::Error);
+        self.total.notes += u64::from(rule.severity == Severity::Note);
         self.numbers.insert(rule.number);
         self.worst = self.worst.max(Some(rule.severity));
         if self.list.len() >= self.max {
@@ -147,7 +157,7 @@ impl Findings {
     }
 
     /// The findings, how many there were, and the worst severity of all of them.
-    pub(crate) fn into_parts(self) -> (Vec<Finding>, u64, Option<Severity>) {
+    pub(crate) fn into_parts(self) -> (Vec<Finding>, Totals, Option<Severity>) {
         (self.list, self.total, self.worst)
     }
 }

@@ -165,6 +165,12 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Findings there were.
     pub findings_total: u64,
+    /// Of these, errors.
+    #[serde(skip)]
+    pub errors_total: u64,
+    /// Of these, notes.
+    #[serde(skip)]
+    pub notes_total: u64,
     /// The numbers of all findings, those not kept included.
     pub numbers: BTreeSet<u16>,
     /// The worst of all findings.
@@ -216,12 +222,14 @@ pub fn check(
     };
     inspector.media.check_supported()?;
     let numbers = findings.numbers();
-    let (list, findings_total, worst) = findings.into_parts();
+    let (list, total, worst) = findings.into_parts();
     Ok(Report {
         volume: inspector.volume(),
         counts,
         findings: list,
-        findings_total,
+        findings_total: total.all,
+        errors_total: total.errors,
+        notes_total: total.notes,
         numbers,
         worst,
         repairs,

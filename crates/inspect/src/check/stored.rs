@@ -316,17 +316,17 @@ fn frame(context: &mut Context<'_, '_>, key: &Key, addr: Addr, crcs: &[u32], pla
         context.findings.add(&EXTENT_SHARED, place, detail);
     }
     if context.reads(addr) {
-        for bad in bad_blocks(&inspector.media, addr, crcs) {
-            context
-                .findings
-                .add(&DATA, place, format_args!("the one at {bad}"));
-            let at = bad.block() - addr.block();
+        let all_bad: Vec<Addr> = bad_blocks(&inspector.media, addr, crcs).collect();
+        context.counts.data_blocks_verified += blocks.saturating_sub(all_bad.len() as u64);
+        for bad in all_bad {
+            let block = key.item.saturating_add((bad.block() - addr.block()).into());
+            let place = format_args!("inode {}, block {block}", key.ino);
+            let detail = format_args!("the one at {bad}");
+            context.findings.add(&DATA, place, detail);
             if key.ino == SHARED {
-                let block = key.item.saturating_add(at.into());
                 context.sharing.damage(block, 1, bad);
             }
         }
-        context.counts.data_blocks_verified += blocks;
         context.tell_verified();
     }
 }

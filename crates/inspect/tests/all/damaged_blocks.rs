@@ -211,6 +211,51 @@ fn a_log_without_a_header_is_read_by_its_blocks() {
     assert_eq!(found.counts, sound.counts);
 }
 
+/// A block in the midst of an extent was told as the first one of it, and counted as verified.
+#[test]
+fn a_damaged_block_is_told_by_its_place_in_the_file() {
+    const BLOCKS: usize = 7;
+    let device = formatted();
+    let volume = open(&device);
+    let ino = add(&volume, ROOT, "file", FILE);
+    let written = content(3, BLOCKS * BLOCK_SIZE);
+    volume.write(ino, 0, &written, now(2)).unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    volume.close().unwrap();
+    let notes = report(&device, true).findings_total;
+    let holds = |at: Addr, bytes: &[u8]| {
+        let read = device.read(at.zone(), at.block(), 1);
+        read.is_ok_and(|block| block[..] == *bytes)
+    };
+    let zones = device.geometry().zone_count;
+    let all = (0..zones).flat_map(|zone| {
+        let end = device.report(zone..zone + 1).unwrap()[0].write_pointer;
+        (0..end).map(move |block| Addr::new(DeviceId(0), ZoneId(zone), block))
+    });
+    let all: Vec<Addr> = all.collect();
+    for bad in [4, 5] {
+        let bytes = &written[bad * BLOCK_SIZE..][..BLOCK_SIZE];
+        let at = all.iter().find(|at| holds(**at, bytes)).unwrap();
+        flip(&device, *at, 9, 1);
+    }
+    let found = report(&device, true);
+    let told = found.findings.iter().filter(|f| f.number == 801);
+    let places: Vec<&str> = told.map(|f| f.place.as_str()).collect();
+    let place = |block| format!("inode {ino}, block {block}");
+    assert_eq!(places, [place(4), place(5)]);
+    assert_eq!(found.counts.data_blocks, BLOCKS as u64);
+    assert_eq!(found.counts.data_blocks_verified, BLOCKS as u64 - 2);
+    // The summary of a check counted the errors among the findings that are kept.
+    let options = CheckOptions {
+        data: true,
+        findings_max: 1,
+        ..CheckOptions::default()
+    };
+    let cut = check(&*device, &options, &mut |_| {}).unwrap();
+    assert_eq!((cut.findings.len(), cut.findings_total), (1, 2 + notes));
+    assert_eq!((cut.errors_total, cut.notes_total), (2, notes));
+}
+
 /// Summaries are hints: without one, cleaning looks blocks up in the tree.
 #[test]
 fn a_damaged_summary_is_a_warning() {

@@ -552,7 +552,7 @@ fn a_damaged_shared_block_is_told_for_each_file() {
         .map(|finding| (finding.number, finding.place.as_str()))
         .collect();
     let places = [
-        format!("inode 2, block {}", shared.at),
+        format!("inode 2, block {}", shared.at + 15),
         format!("inode {}, block 15", shared.one),
         format!("inode {}, block 15", shared.other),
     ];
