@@ -323,7 +323,10 @@ mod tests {
             findings.add(&ZIT_VALID, format_args!("zone {zone}"), "");
         }
         let (list, total, worst) = findings.into_parts();
-        assert_eq!((list.len(), total, worst), (2, 5, Some(Severity::Error)));
+        assert_eq!(
+            (list.len(), total.all, worst),
+            (2, 5, Some(Severity::Error))
+        );
     }
     /// A salvage keeps 100 findings and asked those whether the journal has a gap. The gap is told after the
     /// damaged blocks: with 100 of them the log was taken for whole, and zones with the only copies were reset.

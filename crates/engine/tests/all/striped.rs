@@ -286,7 +286,10 @@ fn what_a_set_that_is_written_to_lacks_is_told_to_stay_until_it_is_full() {
         let step = volume.scrub_step(ScrubCursor::default(), 1 << 20).unwrap();
         assert_eq!(step.findings.len(), count, "{step:?}");
         for finding in step.findings {
-            assert!(finding.reason.ends_with("once the set is full"), "{finding:?}");
+            assert!(
+                finding.reason.ends_with("once the set is full"),
+                "{finding:?}"
+            );
         }
     }
 }
