@@ -200,9 +200,9 @@ pub fn each_piece_not_shared(
             at += shared;
             copied += shared;
         }
-        if at < data.end {
-            buffer.resize(PIECE, 0);
-        }
+        // Most files are smaller than a piece.
+        let longest = data.end.saturating_sub(at).min(PIECE as u64) as usize;
+        buffer.resize(longest.max(buffer.len()), 0);
         while at < data.end {
             let want = (data.end - at).min(PIECE as u64) as usize;
             let got = content.read_at(buffer.get_mut(..want).unwrap_or_default(), at)?;

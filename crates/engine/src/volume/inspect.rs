@@ -12,7 +12,7 @@ use crate::losses::{self, Losses};
 use crate::paths;
 use crate::reclaim::CleanStep;
 use crate::repair::Repair;
-use crate::scrub::{Scrub, ScrubCursor, ScrubStep};
+use crate::scrub::{Damage, Scrub, ScrubCursor, ScrubStep};
 use crate::statistics::Statistics;
 use crate::tuning::{self, Threshold, TuneError};
 use crate::zones::table::ZoneStatus;
@@ -103,12 +103,26 @@ impl Volume {
         scrub(&self.engine).bytes()
     }
 
-    /// Verifies about the next `blocks_max` blocks. Begin with the default cursor.
+    /// Verifies about the next `blocks_max` blocks. Begin with the default cursor. Where the log is damaged, a checkpoint is written: what the
+    /// log told is in memory, and the next recovery would miss it.
     ///
     /// # Errors
     /// None that stands for damage: those are findings.
     pub fn scrub_step(&self, cursor: ScrubCursor, blocks_max: u64) -> Result<ScrubStep> {
-        scrub(&self.engine).step(cursor, blocks_max)
+        let mut step = scrub(&self.engine).step(cursor, blocks_max)?;
+        if self.engine.store.check_writable().is_err() {
+            return Ok(step);
+        }
+        let of_log = step.findings.iter_mut();
+        let mut of_log = of_log.filter(|it| it.damage == Damage::Log).peekable();
+        if of_log.peek().is_some() {
+            let outcome = match self.engine.checkpoints.write() {
+                Ok(()) => "; a new checkpoint has what it told".to_owned(),
+                Err(error) => format!("; no checkpoint could be written in its place: {error}"),
+            };
+            of_log.for_each(|it| it.reason.push_str(&outcome));
+        }
+        Ok(step)
     }
 
     /// Puts and deletes items as a check has planned, and, if asked to, counts again what the checkpoint's tables claim. Finishes the

@@ -146,3 +146,24 @@ fn a_log_of_one_zone_needs_no_header() {
         assert_ne!(log_zone(&volume), log);
     }
 }
+
+/// A block of the log that had been durable was damaged on the device. What it told was in memory, but no checkpoint was written when the volume
+/// was closed, and the next recovery ended before it.
+#[test]
+fn damage_in_the_log_is_told_and_costs_nothing() {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::None);
+    let ino = create(&volume).unwrap();
+    let content = noise(1, 3 * BLOCK_SIZE);
+    write(&volume, ino, 0, &content);
+    volume.sync().unwrap();
+    let log = log_zone(&volume);
+    let end = volume.zones()[log.0 as usize].entry.write_pointer;
+    assert!((1..end).all(|block| device.corrupt(log, block, 99, 1)));
+    let found = scrub(&volume);
+    assert!(found.iter().any(|it| it.damage == Damage::Log), "{found:?}");
+    assert!(scrub(&volume).is_empty());
+    drop(volume);
+    let volume = open(&device, Compression::None);
+    assert!(read(&volume, ino, 0, content.len()) == content);
+}
