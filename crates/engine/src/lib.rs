@@ -69,7 +69,7 @@ pub use statistics::{Class, Statistics};
 pub use store::{Activity, Sleeper, Standing};
 pub use tuning::{Threshold, TuneError, Unit};
 pub use volume::{
-    Clones, Freezing, Layout, Progress, Quotas, Snapshot, Snapshots, Syncs, Task, Volume,
+    Clones, Freezing, HeldSpace, Layout, Progress, Quotas, Snapshot, Snapshots, Syncs, Task, Volume,
 };
 pub use zones::budget::{ZoneCapacities, check_geometry};
 pub use zones::failure::ZoneFailure;

@@ -310,10 +310,7 @@ pub(crate) fn next_changes(
     from: Bound<Key>,
 ) -> Result<Option<(Key, Changes)>> {
     store.view(|view| {
-        let owned = view.find(|meta| {
-            let at = meta.versions.at_version(Key::GLOBAL, number)?;
-            Ok(at.scope.owned().to_vec())
-        })?;
+        let owned = view.find(|meta| Ok(meta.versions.owned(number)))?;
         for (first, last) in owned {
             let start = Key::changes(VersionId(first), Ino(0));
             let end = Key::changes(VersionId(last), Ino(u64::MAX));

@@ -66,6 +66,24 @@ impl Snapshots {
         found.filter(|_| id != SubvolumeId::MAIN).cloned()
     }
 
+    /// The one with this name.
+    pub(crate) fn named(&self, name: &[u8]) -> Option<(SubvolumeId, Subvolume)> {
+        let meta = self.store.meta();
+        let mut all = meta.versions.subvolumes().iter();
+        let found = all.find(|(id, of)| **id != SubvolumeId::MAIN && of.name == name);
+        found.map(|(id, of)| (*id, of.clone()))
+    }
+
+    /// Number, origin and time of each, by their numbers.
+    pub(crate) fn taken(&self) -> Vec<(SubvolumeId, SubvolumeId, Timestamp)> {
+        let meta = self.store.meta();
+        let all = meta.versions.subvolumes().iter();
+        let snapshots = all.filter(|(id, _)| **id != SubvolumeId::MAIN);
+        snapshots
+            .map(|(id, of)| (*id, of.origin, of.created))
+            .collect()
+    }
+
     fn check_feature(&self) -> Result<()> {
         match self.store.has_snapshots() {
             true => Ok(()),

@@ -84,9 +84,8 @@ impl Vfs {
 
     /// The snapshot with this name.
     pub fn snapshot_named(&self, name: &[u8]) -> Result<Snapshot> {
-        let mut all = self.snapshots().into_iter();
-        all.find(|snapshot| snapshot.name == name)
-            .ok_or(Error::NotFound)
+        let found = self.volume.snapshots().named(name);
+        found.ok_or(Error::NotFound)
     }
 
     /// The subvolume whose root is the root here.
@@ -206,16 +205,16 @@ impl Vfs {
     /// or deleted.
     #[must_use]
     pub fn snapshot_directories(&self) -> BTreeSet<Ino> {
-        let mut snapshots: BTreeMap<SubvolumeId, Vec<SubvolumeId>> = BTreeMap::new();
-        for snapshot in self.snapshots() {
-            let of_origin = snapshots.entry(snapshot.origin).or_default();
-            of_origin.push(snapshot.id);
-        }
+        let all = self.volume.snapshots().taken();
         let root = self.subvolume();
         let mut owners = BTreeSet::from([root]);
         if root == SubvolumeId::MAIN {
-            owners.extend(snapshots.into_keys());
+            owners.extend(all.into_iter().map(|(_, origin, _)| origin));
         } else {
+            let mut snapshots: BTreeMap<SubvolumeId, Vec<SubvolumeId>> = BTreeMap::new();
+            for (id, origin, _) in all {
+                snapshots.entry(origin).or_default().push(id);
+            }
             let mut left = vec![root];
             while let Some(owner) = left.pop() {
                 let taken = snapshots.remove(&owner).unwrap_or_default();
@@ -288,8 +287,10 @@ impl Vfs {
     /// A directory of snapshots, as it would be stored.
     pub(crate) fn inode_of_snapshots(&self, directory: Ino) -> Result<Inode> {
         let root = self.inode(ROOT.of(owner_of(directory)))?;
-        let all = self.listed_snapshots(directory);
-        let taken = all.iter().map(|snapshot| snapshot.created).max();
+        let owner = owner_of(directory);
+        let mut all = self.volume.snapshots().taken();
+        all.retain(|(_, origin, _)| owner == SubvolumeId::MAIN || *origin == owner);
+        let taken = all.iter().map(|(_, _, created)| *created).max();
         let changed = taken.max(self.snapshots.last()).unwrap_or(root.btime);
         let count = all.len() as u32;
         // Who owns the root of a snapshot may not delete what others had taken of it, and work in: names lead to mounts. Who comes here has come

@@ -4,6 +4,7 @@
 //! those at the place in the tree, one for each version that changed it, the subvolume shows. The table follows the items that tell of
 //! subvolumes and versions. While there are none, a place has one item, and nothing is looked for.
 
+mod lineage;
 mod soles;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +13,8 @@ use std::sync::{Arc, OnceLock};
 use persimmon_format::inode::Timestamp;
 use persimmon_format::version::{ABSORBED_RANGES_MAX, NumberRange, Subvolume, Version};
 use persimmon_format::{Ino, Key, KeyKind, SubvolumeId, VersionId};
+
+pub(crate) use lineage::{Lineage, Lone};
 
 use super::{Meta, tree};
 use crate::error::{Error, Result};
@@ -246,11 +249,17 @@ impl Versions {
             owned
         };
         let version = self.version(number)?;
+        let known = |number| self.former.as_ref().filter(|known| known.number == number);
         let owns = owned(number, &version);
         let mut below = Vec::new();
         let mut above = version.parent;
+        // What shows the same as a snapshot that was taken of it: all of that, and this one itself.
+        if let Some(known) = known(number) {
+            below.extend(&known.shows.0);
+            above = None;
+        }
         while let Some(number) = above {
-            if let Some(known) = self.former.as_ref().filter(|known| known.number == number) {
+            if let Some(known) = known(number) {
                 below.extend(&known.shows.0);
                 break;
             }
@@ -469,13 +478,6 @@ impl Versions {
         apart.extend(one.iter().filter(|number| !other.contains(number)));
         apart.extend(other.iter().filter(|number| !one.contains(number)));
         Ok(apart)
-    }
-
-    /// The versions right below one.
-    pub(crate) fn children(&self, number: VersionId) -> Vec<VersionId> {
-        let versions = self.versions.iter();
-        let children = versions.filter(|(_, version)| version.parent == Some(number));
-        children.map(|(number, _)| *number).collect()
     }
 }
 

@@ -29,7 +29,7 @@ pub use clones::Clones;
 pub use freezing::Freezing;
 pub use layout::Layout;
 pub use quota::Quotas;
-pub use snapshots::{Snapshot, Snapshots};
+pub use snapshots::{HeldSpace, Snapshot, Snapshots};
 pub use step::{Progress, Task};
 pub use syncs::Syncs;
 

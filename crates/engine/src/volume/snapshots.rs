@@ -38,6 +38,15 @@ impl Snapshot {
     }
 }
 
+/// Bytes on the device that snapshots hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldSpace {
+    /// What is freed when one of them alone is deleted. Of those that are not told it is nothing.
+    pub alone: BTreeMap<SubvolumeId, u64>,
+    /// What is freed when all are deleted: more than the sum, where two of them hold the same.
+    pub together: u64,
+}
+
 /// The snapshots of a volume.
 #[derive(Clone, Copy)]
 pub struct Snapshots<'a> {
@@ -68,6 +77,19 @@ impl Snapshots<'_> {
     pub fn get(&self, id: SubvolumeId) -> Option<Snapshot> {
         let snapshot = self.engine.snapshots.get(id)?;
         Some(Snapshot::new(id, snapshot))
+    }
+
+    /// The snapshot with this name.
+    #[must_use]
+    pub fn named(&self, name: &[u8]) -> Option<Snapshot> {
+        let (id, snapshot) = self.engine.snapshots.named(name)?;
+        Some(Snapshot::new(id, snapshot))
+    }
+
+    /// Of each its number, of which subvolume it was taken, and when, by their numbers: [`Snapshots::list`] without their names.
+    #[must_use]
+    pub fn taken(&self) -> Vec<(SubvolumeId, SubvolumeId, Timestamp)> {
+        self.engine.snapshots.taken()
     }
 
     /// Refuses where an inode cannot be changed: the volume takes no changes, or its snapshot does not, or there is no such snapshot.
@@ -158,6 +180,18 @@ impl Snapshots<'_> {
     /// Bytes on the device that are freed when this snapshot alone is deleted.
     pub fn space(&self, id: SubvolumeId) -> Result<u64> {
         Ok(self.engine.snapshots.space(id)?.bytes() as u64)
+    }
+
+    /// What each snapshot holds alone, and all of them together. Looks at each file that was changed since any of them was taken, once.
+    pub fn held(&self) -> Result<HeldSpace> {
+        let held = self.engine.snapshots.held()?;
+        let alone = held.alone.into_iter();
+        Ok(HeldSpace {
+            alone: alone
+                .map(|(id, units)| (id, units.bytes() as u64))
+                .collect(),
+            together: held.together.bytes() as u64,
+        })
     }
 
     /// Looks at the items of all versions, under the keys that they have.

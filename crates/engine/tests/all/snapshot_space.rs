@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
 
 use crate::common::content::{
-    check_stored, clone, large_zones, open, read, settle, text, valid_blocks, write,
+    check_stored, clone, delete_telling_space, large_zones, open, read, settle, text, valid_blocks,
+    write,
 };
 use crate::common::{NOW, create, fresh, noise, unlink};
-use persimmon_engine::Error;
+use persimmon_engine::{Error, HeldSpace};
 use persimmon_format::{Compression, SubvolumeId};
 
 const BLOCK: usize = 4096;
@@ -100,4 +101,75 @@ fn what_a_deleted_snapshot_held_can_be_taken_at_once() {
     volume.sync().unwrap();
     settle(&volume);
     check_stored(&volume);
+}
+
+/// What two snapshots hold neither holds alone: all were told to hold nothing, and held much.
+#[test]
+fn what_snapshots_hold_together_is_told() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let device = fresh(large_zones());
+        let volume = open(&device, compression);
+        let (kept, gone) = (create(&volume).unwrap(), create(&volume).unwrap());
+        write(&volume, kept, 0, &noise(1, 64 * BLOCK));
+        write(&volume, gone, 0, &text(2, 64 * BLOCK));
+        volume.sync().unwrap();
+        let take = |name: &str, writable: bool| {
+            let snapshots = volume.snapshots();
+            snapshots.take(MAIN, name.as_bytes(), !writable, NOW)
+        };
+        assert_eq!(volume.snapshots().held().unwrap(), HeldSpace::default());
+        let mut ids = vec![take("a", false).unwrap(), take("b", false).unwrap()];
+        assert_eq!(volume.snapshots().held().unwrap(), HeldSpace::default());
+        write(&volume, kept, 8 * BLOCK, &noise(3, 16 * BLOCK));
+        unlink(&volume, &[gone]);
+        volume.reclaim(&[gone]).unwrap();
+        volume.sync().unwrap();
+        let held = volume.snapshots().held().unwrap();
+        assert_eq!(held.alone.values().sum::<u64>(), 0);
+        assert!(held.together >= 16 * BLOCK as u64, "{held:?}");
+        // What was made in one that can be written to is its own.
+        let writable = take("w", true).unwrap();
+        write(&volume, kept.of(writable), 0, &noise(4, 10 * BLOCK));
+        volume.sync().unwrap();
+        let more = volume.snapshots().held().unwrap();
+        assert_eq!(more.together, held.together + 10 * BLOCK as u64);
+        assert_eq!(more.alone[&writable], 10 * BLOCK as u64);
+        ids.push(writable);
+        delete_telling_space(&volume, ids);
+        assert_eq!(volume.snapshots().held().unwrap(), HeldSpace::default());
+        check_stored(&volume);
+    }
+}
+
+/// Pages that are looked at to tell what so many snapshots hold, in each of which one file is another.
+fn work_of(snapshots: u64) -> u64 {
+    let device = fresh(large_zones());
+    let volume = open(&device, Compression::None);
+    let ino = create(&volume).unwrap();
+    for seed in 0..snapshots {
+        write(&volume, ino, 0, &noise(seed, 2 * BLOCK));
+        volume.sync().unwrap();
+        let name = seed.to_string();
+        volume
+            .snapshots()
+            .take(MAIN, name.as_bytes(), true, NOW)
+            .unwrap();
+    }
+    write(&volume, ino, 0, b"other");
+    write(&volume, ino, BLOCK, b"other");
+    volume.sync().unwrap();
+    let before = volume.statistics().pages_looked_at;
+    let held = volume.snapshots().held().unwrap();
+    let work = volume.statistics().pages_looked_at - before;
+    assert_eq!(held.together, snapshots * 2 * BLOCK as u64);
+    assert_eq!(held.alone.len() as u64, snapshots);
+    assert!(held.alone.values().all(|alone| *alone == 2 * BLOCK as u64));
+    work
+}
+
+/// Each snapshot was asked for alone, and looked at the blocks of all: with twice as many it took four times as long.
+#[test]
+fn what_many_snapshots_hold_takes_as_long_as_they_are_many() {
+    let (some, twice) = (work_of(200), work_of(400));
+    assert!(twice <= some * 5 / 2, "{some} {twice}");
 }

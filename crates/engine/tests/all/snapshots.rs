@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::content::{
-    check_counts, check_stored, clone, edit, large_zones, open, open_with, read, settle, text,
-    valid_blocks, write,
+    check_counts, check_stored, clone, delete_telling_space, edit, large_zones, open, open_with,
+    read, settle, text, valid_blocks, write,
 };
 use crate::common::{NOW, create, fresh, noise, unlink};
 use persimmon_engine::{Deltas, Error, Intent, Progress, Task, Volume};
@@ -744,6 +744,10 @@ fn change_at_random(seed: u64) {
         .copied()
         .filter(|id| *id != MAIN)
         .collect();
+    if seed % 2 == 0 {
+        delete_telling_space(&volume, std::mem::take(&mut ids));
+        twin.subvolumes.retain(|id, _| *id == MAIN);
+    }
     while !ids.is_empty() {
         let id = ids.swap_remove(twin.rng.random_range(0..ids.len()));
         volume.snapshots().delete(id).unwrap();

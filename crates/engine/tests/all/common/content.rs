@@ -9,10 +9,10 @@ use persimmon_engine::{
 };
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{SHARED, Timestamp};
-use persimmon_format::packed::{FrameTally, PackUnits, Stored};
+use persimmon_format::packed::{FrameTally, PACK_UNIT, PackUnits, Stored};
 use persimmon_format::references::References;
 use persimmon_format::table::Role;
-use persimmon_format::{Compression, Ino, Key, KeyKind, ZoneId};
+use persimmon_format::{Compression, Ino, Key, KeyKind, SubvolumeId, ZoneId};
 use persimmon_sim::{SimConfig, SimDevice};
 
 use rand::rngs::StdRng;
@@ -222,6 +222,38 @@ pub fn valid_blocks(volume: &Volume) -> u64 {
     let zones = volume.zones();
     let data = zones.iter().filter(|zone| zone.entry.role == Role::Data);
     data.map(|zone| u64::from(zone.entry.valid)).sum()
+}
+
+/// Packing units of data that count.
+pub fn valid_units(volume: &Volume) -> u64 {
+    let zones = volume.zones();
+    let data = zones.iter().filter(|zone| zone.entry.role == Role::Data);
+    data.map(|zone| zone.entry.pack_units().0).sum()
+}
+
+/// What is told of what snapshots hold is what is freed with them: one that is deleted, or all of them.
+pub fn delete_telling_space(volume: &Volume, mut ids: Vec<SubvolumeId>) {
+    let is_settled = |volume: &Volume| {
+        settle(volume);
+        volume.sync().unwrap();
+        valid_units(volume) * PACK_UNIT as u64
+    };
+    let mut before = is_settled(volume);
+    let (all, together) = (before, volume.snapshots().held().unwrap().together);
+    while let Some(id) = ids.pop() {
+        let held = volume.snapshots().held().unwrap();
+        for id in ids.iter().chain([&id]) {
+            let alone = held.alone.get(id).copied().unwrap_or(0);
+            assert_eq!(volume.snapshots().space(*id).unwrap(), alone, "{id:?}");
+        }
+        let alone = held.alone.get(&id).copied().unwrap_or(0);
+        assert!(alone <= held.together);
+        volume.snapshots().delete(id).unwrap();
+        let after = is_settled(volume);
+        assert_eq!(before - after, alone, "{id:?}");
+        before = after;
+    }
+    assert_eq!(all - before, together);
 }
 
 pub fn clone(volume: &Volume, from: (Ino, usize), to: (Ino, usize), len: usize) -> usize {
