@@ -65,14 +65,24 @@ fn ensure_at(meta: &Meta, at: &At, from: u64, to: u64) -> Result<()> {
         }
     } else {
         for group in groups(meta, ino, from, to)? {
+            // Extents of all versions are cut where this begins or ends in the midst of them; else others than its own stay as they are.
+            let is_cut = from > group.block || to < group.end();
             for block in [group.block, from.max(group.block), to.min(group.end())] {
                 meta.ensure_stored(&Key::extent(ino, block).at(at.scope.number))?;
                 for (version, _) in &group.versions {
-                    meta.ensure_stored(&Key::extent(ino, block).at(*version))?;
+                    if is_cut || at.scope.owns(*version) {
+                        meta.ensure_stored(&Key::extent(ino, block).at(*version))?;
+                    }
                 }
             }
             let block = group.block;
+            let mut newest_first = group.versions.iter().rev();
+            let shown = newest_first.find(|(version, _)| at.scope.shows(*version));
+            let shown = shown.map(|(version, _)| *version);
             for (version, extent) in group.versions {
+                if shown != Some(version) && !at.scope.owns(version) {
+                    continue;
+                }
                 let mapped = MappedExtent {
                     block,
                     version,

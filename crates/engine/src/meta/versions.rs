@@ -638,6 +638,18 @@ impl Meta {
             .collect()
     }
 
+    /// The same of those that are owned: as many as were absorbed and are not settled, however many others there are.
+    fn owned_at(&self, at: &At, place: &Key) -> Result<Vec<VersionId>> {
+        let mut owned = Vec::new();
+        for (first, last) in at.scope.owned() {
+            let range = place.at(VersionId(*first))..=place.at(VersionId(*last));
+            for item in tree::range(&self.cache, self.root, range) {
+                owned.push(item?.0.version);
+            }
+        }
+        Ok(owned)
+    }
+
     /// What a subvolume shows under a key.
     pub(crate) fn get(&self, key: &Key) -> Result<Option<&[u8]>> {
         if self.versions.is_plain() || key.is_unversioned() {
@@ -714,13 +726,11 @@ impl Meta {
     /// Removes the items at a place that are owned, none of them an extent. Returns how many were no whiteouts.
     fn take_owned(&mut self, at: &At, place: &Key) -> Result<i64> {
         let mut gone = 0;
-        for number in self.versions_at(place)? {
-            if at.scope.owns(number) {
-                let key = place.at(number);
-                let value = tree::get(&self.cache, self.root, &key)?;
-                gone += i64::from(value.is_some_and(|value| !key.is_whiteout(value)));
-                self.remove_stored(&key);
-            }
+        for number in self.owned_at(at, place)? {
+            let key = place.at(number);
+            let value = tree::get(&self.cache, self.root, &key)?;
+            gone += i64::from(value.is_some_and(|value| !key.is_whiteout(value)));
+            self.remove_stored(&key);
         }
         Ok(gone)
     }
@@ -748,9 +758,12 @@ impl Meta {
 
     fn ensure_place(&self, at: &At, place: &Key) -> Result<()> {
         self.ensure_stored(&place.at(at.scope.number))?;
-        for number in self.versions_at(place)? {
+        for number in self.owned_at(at, place)? {
             self.ensure_stored(&place.at(number))?;
         }
+        // What is found when these are gone.
+        self.shown(at, place)?;
+        self.is_shown_below(at, place)?;
         Ok(())
     }
 
