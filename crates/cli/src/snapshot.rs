@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
+use persimmon::internal::engine::HeldSpace;
 use persimmon::internal::format::shown::{as_text, shown};
 use persimmon::internal::format::{Ino, is_snapshot_name};
 use persimmon::vfs::{ROOT, SNAPSHOTS_NAME, SubvolumeId, is_snapshots};
@@ -24,7 +25,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::control::snapshots::{Changes, Question, Row};
+use crate::control::snapshots::{Changes, Held, Question, Row};
 use crate::control::{self, Command, Name};
 use crate::exit;
 use crate::fs::{Access, date, instant};
@@ -99,7 +100,7 @@ struct Create {
     of: Option<OsString>,
 }
 
-/// List snapshots, and what each of them alone holds.
+/// List snapshots, and what each of them alone, and all of them together, hold that the files do not.
 #[derive(Args)]
 struct List {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
@@ -147,6 +148,9 @@ struct Diff {
 }
 
 /// Delete read-only snapshots, but the newest of each of the last so many hours, days, weeks, months or years that have any.
+///
+/// Without --prefix every read-only snapshot of the subvolume counts: those too that were taken by hand, by another timer, or as the base
+/// of `persimmon send`. See with --dry-run what would go.
 #[derive(Args)]
 struct Prune {
     /// Device, image file, LABEL=, UUID=, or a directory of a live mount
@@ -154,13 +158,13 @@ struct Prune {
     /// How many of each are kept, by UTC, as in hourly:24,daily:7,weekly:4,monthly:12
     #[arg(long, value_name = "PERIOD:COUNT,...")]
     keep: Retention,
-    /// Look only at those whose names begin so
+    /// Look only at those whose names begin so [default: at all that were taken of the subvolume, by whatever means]
     #[arg(long, default_value = "")]
     prefix: OsString,
     /// Look only at those that were taken of this snapshot [default: of the files that TARGET shows]
     #[arg(long, value_name = "SUBVOLUME")]
     of: Option<OsString>,
-    /// Show what would be deleted, and delete nothing
+    /// Show what would be deleted, with what each holds alone, and delete nothing
     #[arg(long)]
     dry_run: bool,
     /// Print JSON
@@ -257,6 +261,23 @@ impl Mounted {
                 return Ok(rows);
             }
             rows.extend(more);
+        }
+    }
+
+    /// What they hold.
+    pub fn held(&self) -> Result<HeldSpace> {
+        let mut held = HeldSpace::default();
+        let mut after = SubvolumeId::MAIN.0;
+        loop {
+            let more: Held = self.ask(Question::Held { after })?;
+            held.together = more.together;
+            for (id, bytes) in more.alone {
+                held.alone.insert(SubvolumeId(id), bytes);
+                after = id;
+            }
+            if !more.goes_on {
+                return Ok(held);
+            }
         }
     }
 
@@ -384,25 +405,12 @@ impl Place {
         mounted.rows()
     }
 
-    fn space(&self, row: &Row) -> Result<u64> {
+    /// What the snapshots hold.
+    fn held(&self) -> Result<HeldSpace> {
         match self {
-            Place::Live(mounted) => mounted.ask(Question::Space { id: row.id }),
-            Place::Opened(filesystem) => {
-                Ok(filesystem.snapshot_space(OsStr::from_bytes(row.name.bytes()))?)
-            }
+            Place::Live(mounted) => mounted.held(),
+            Place::Opened(filesystem) => Ok(filesystem.vfs().volume().snapshots().held()?),
         }
-    }
-
-    /// The same; none of one that was deleted since it was listed.
-    fn space_if_there(&self, row: &Row) -> Result<Option<u64>> {
-        let space = self.space(row);
-        if space.is_err() {
-            let is_it = |left: &Row| (left.id, left.time()) == (row.id, row.time());
-            if !self.rows()?.iter().any(is_it) {
-                return Ok(None);
-            }
-        }
-        space.map(Some)
     }
 
     fn take(&self, name: &OsStr, writable: bool) -> Result<()> {
@@ -556,6 +564,8 @@ struct Listed {
     of_bytes: Option<String>,
     /// Bytes that are freed when it alone is deleted.
     own_bytes: u64,
+    /// Bytes that are freed when all snapshots are deleted: the same in each row.
+    together_bytes: u64,
 }
 
 impl Row {
@@ -570,26 +580,27 @@ impl Row {
 impl List {
     fn run(&self) -> Result<u8> {
         let place = Place::of(&self.target, Access::Read)?;
+        // What is deleted in between is not listed, and what is taken holds nothing yet.
+        let held = place.held()?;
         let mut rows = place.rows()?;
         rows.sort_by(|a, b| (a.time(), a.name.bytes()).cmp(&(b.time(), b.name.bytes())));
         let names: HashMap<u16, &Name> = rows.iter().map(|row| (row.id, &row.name)).collect();
         let mut listed = Vec::new();
         for row in &rows {
-            if let Some(own_bytes) = place.space_if_there(row)? {
-                let (name, name_bytes) = row.name.as_text();
-                let of = names.get(&row.origin).map(|of| of.as_text());
-                let (of, of_bytes) = of.unzip();
-                let one = Listed {
-                    name,
-                    name_bytes,
-                    taken: instant(row.time()),
-                    writable: row.writable,
-                    of,
-                    of_bytes: of_bytes.flatten(),
-                    own_bytes,
-                };
-                listed.push((row, one));
-            }
+            let (name, name_bytes) = row.name.as_text();
+            let of = names.get(&row.origin).map(|of| of.as_text());
+            let (of, of_bytes) = of.unzip();
+            let one = Listed {
+                name,
+                name_bytes,
+                taken: instant(row.time()),
+                writable: row.writable,
+                of,
+                of_bytes: of_bytes.flatten(),
+                own_bytes: own_bytes(&held, row),
+                together_bytes: held.together,
+            };
+            listed.push((row, one));
         }
         if self.json {
             let listed: Vec<&Listed> = listed.iter().map(|(_, listed)| listed).collect();
@@ -617,9 +628,18 @@ impl List {
                 &[false, false, false, false, true],
                 cells,
             ))?;
+            if !listed.is_empty() {
+                say!("all together hold {}", show_bytes(held.together))?;
+            }
         }
         Ok(0)
     }
+}
+
+/// What a snapshot holds alone.
+fn own_bytes(held: &HeldSpace, row: &Row) -> u64 {
+    let own = held.alone.get(&SubvolumeId(row.id));
+    own.copied().unwrap_or(0)
 }
 
 impl Delete {

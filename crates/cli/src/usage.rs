@@ -5,12 +5,16 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use persimmon::internal::device::ZonedDevice;
 use persimmon::internal::format::shown;
+use persimmon::vfs::{ROOT, SubvolumeId};
+use persimmon::{Filesystem, Options};
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::{ContentUsage, FileUsage, Inspector, UsageByStorage};
 use rustix::fs::{FileType, Stat};
@@ -19,8 +23,9 @@ use serde::Serialize;
 use crate::exit;
 use crate::fs::host::{HostNode, raise_descriptors};
 use crate::live::{self, Target};
-use crate::output;
+use crate::output::{self, say};
 use crate::report::Info;
+use crate::snapshot::Mounted;
 use crate::storage;
 
 /// Show how much files have, and what it takes on the volume: less where it is compressed
@@ -49,21 +54,25 @@ struct Answer<'a> {
     /// blocks, whose content is told with what they are of), `shared` (the content in each place that has it, and what of it is stored
     /// once), `waiting` (not written yet: it takes no more than this then).
     by_storage: &'a UsageByStorage,
+    /// Bytes that snapshots hold together and these files do not, as `snapshot list` tells; null of less than a whole volume, where only
+    /// root and the user who runs the daemon may ask, and where metadata is damaged.
+    snapshot_bytes: Option<u64>,
     /// Files and directories that this user may not look at, which are not counted.
     unreadable: u64,
 }
 
 impl UsageCommand {
     pub fn run(&self) -> Result<u8> {
-        let (usage, unreadable) = match self.target()? {
+        let (usage, snapshot_bytes, unreadable) = match self.target()? {
             Target::Live(path) => {
                 // That it is one of a mount.
-                let _: Info = live::ask(&path, "info")?;
+                let info: Info = live::ask(&path, "info")?;
                 let mut walk = Walk::default();
                 walk.tree(&path)?;
-                (walk.usage, Some(walk.unreadable))
+                let held = held_beside(&path, &info);
+                (walk.usage, held, Some(walk.unreadable))
             }
-            Target::Device(path) => (of_volume(&path)?, None),
+            Target::Device(path) => (of_volume(&path)?, held_on(&path), None),
         };
         if self.json {
             output::json(&Answer {
@@ -72,10 +81,14 @@ impl UsageCommand {
                 stored_bytes: usage.all.stored_bytes,
                 ratio: ratio(&usage.all),
                 by_storage: &usage.by_storage,
+                snapshot_bytes,
                 unreadable: unreadable.unwrap_or(0),
             })?;
         } else {
             output::print(text(&usage))?;
+            if let Some(bytes) = snapshot_bytes.filter(|bytes| *bytes > 0) {
+                say!("snapshots hold {} beside that", show_bytes(bytes))?;
+            }
         }
         Ok(match unreadable {
             None | Some(0) => 0,
@@ -102,6 +115,22 @@ fn of_volume(path: &Path) -> Result<FileUsage> {
     let inspector = Inspector::open(&device as &dyn ZonedDevice);
     let usage = inspector.and_then(|inspector| inspector.file_usage());
     usage.with_context(|| path.display().to_string())
+}
+
+/// What the snapshots of a mounted volume hold, if this is all of it, and the daemon tells this user.
+fn held_beside(path: &Path, info: &Info) -> Option<u64> {
+    let is_root = info.subvolume_id == SubvolumeId::MAIN.0
+        && std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.ino() == ROOT.0);
+    let mounted = is_root.then(|| Mounted::of(path.to_owned()).ok())??;
+    Some(mounted.held().ok()?.together)
+}
+
+/// The same of one that is not mounted.
+fn held_on(path: &Path) -> Option<u64> {
+    let device = Arc::new(crate::device::open(path, true).ok()?);
+    let filesystem = Filesystem::open_on(device, &Options::read_only()).ok()?;
+    let held = filesystem.vfs().volume().snapshots().held();
+    Some(held.ok()?.together)
 }
 
 /// Bytes stored for each byte of content.

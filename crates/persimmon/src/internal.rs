@@ -16,7 +16,9 @@ pub mod engine {
     pub use persimmon_engine::{
         CleanState, CleanStep, CleaningOptions, Progress, Quotas, Task, Volume,
     };
-    pub use persimmon_engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};
+    pub use persimmon_engine::{
+        Damage, HeldSpace, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep,
+    };
     pub use persimmon_engine::{Error, FormatOptions, Options, RecoveryReport};
     pub use persimmon_engine::{Freezing, Statistics, ZoneCapacities, ZoneFailure, ZoneStatus};
     pub use persimmon_engine::{Threshold, TuneError, Unit, check_geometry};

@@ -25,6 +25,11 @@ pub enum Question {
         /// Its number.
         id: u16,
     },
+    /// What each holds alone, of those with larger numbers than this one, and what all of them hold together.
+    Held {
+        /// 0 for the first.
+        after: u16,
+    },
     /// Take one that can be written to, of the subvolume that is mounted.
     TakeWritable {
         /// Its name.
@@ -81,6 +86,17 @@ impl Row {
     }
 }
 
+/// Bytes that snapshots hold.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Held {
+    /// Number, and what is freed when that one alone is deleted. Those that hold nothing are left out.
+    pub alone: Vec<(u16, u64)>,
+    /// What is freed when all are deleted.
+    pub together: u64,
+    /// There are more.
+    pub goes_on: bool,
+}
+
 /// Inodes, in ranges of neighbours.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Changes {
@@ -92,6 +108,10 @@ pub struct Changes {
 
 /// Inodes that are looked for at most for one answer.
 const INODES_MAX: usize = 64 << 10;
+/// Snapshots in an answer that tells what they hold: each takes 29 bytes at most.
+const HELD_MAX: usize = (TEXT_BYTES_MAX - 128) / 29;
+/// Bytes of a list beside its rows, each with a comma.
+const LIST_BYTES: usize = 2;
 /// Bytes of the longest range in an answer.
 const RANGE_BYTES: usize = 44;
 
@@ -104,6 +124,7 @@ pub(super) fn answer(vfs: &Vfs, question: Question) -> Result<Vec<u8>, String> {
             let space = volume.snapshots().space(SubvolumeId(id));
             encode(&space.map_err(|error| error.to_string())?)
         }
+        Question::Held { after } => held(volume, after),
         Question::TakeWritable { name } => {
             let taken = vfs.take_snapshot(name.bytes(), false);
             encode(&taken.map_err(refused)?.0)
@@ -128,18 +149,29 @@ fn refused(error: FilesystemError) -> String {
 }
 
 fn list(volume: &Volume, after: u16) -> Result<Vec<u8>, String> {
-    let mut rows: Vec<Row> = Vec::new();
-    let mut answer = encode(&rows)?;
     let all = volume.snapshots().list();
+    let (mut rows, mut bytes) = (Vec::new(), LIST_BYTES);
     for snapshot in all.iter().filter(|snapshot| snapshot.id.0 > after) {
-        rows.push(Row::new(snapshot));
-        let longer = encode(&rows)?;
-        if longer.len() > TEXT_BYTES_MAX {
+        let row = Row::new(snapshot);
+        bytes += encode(&row)?.len() + 1;
+        if bytes > TEXT_BYTES_MAX {
             break;
         }
-        answer = longer;
+        rows.push(row);
     }
-    Ok(answer)
+    encode(&rows)
+}
+
+fn held(volume: &Volume, after: u16) -> Result<Vec<u8>, String> {
+    let found = volume.snapshots().held();
+    let found = found.map_err(|error| error.to_string())?;
+    let alone = found.alone.into_iter().map(|(id, bytes)| (id.0, bytes));
+    let mut alone = alone.filter(|(id, bytes)| *id > after && *bytes > 0);
+    encode(&Held {
+        alone: alone.by_ref().take(HELD_MAX).collect(),
+        together: found.together,
+        goes_on: alone.next().is_some(),
+    })
 }
 
 fn changes(volume: &Volume, (from, to): (u16, u16), after: u64) -> Result<Vec<u8>, String> {

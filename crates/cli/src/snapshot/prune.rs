@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Result;
 use persimmon::vfs::SubvolumeId;
+use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 
-use super::{Place, Prune, named};
+use super::{Place, Prune, named, own_bytes};
 use crate::control::Name;
 use crate::control::snapshots::Row;
 use crate::exit;
@@ -23,6 +24,7 @@ impl Prune {
             Access::Write
         };
         let place = Place::of(&self.target, access)?;
+        let held = self.dry_run.then(|| place.held()).transpose()?;
         let mut rows = place.rows()?;
         // One series at a time: what was taken of something else is newer for no reason of this one.
         let origin = match &self.of {
@@ -58,13 +60,16 @@ impl Prune {
             match deleted {
                 Ok(()) => {
                     pruned.deleted.push(&row.name);
+                    let own = held.as_ref().map(|held| own_bytes(held, row));
+                    pruned.own_bytes.extend(own);
                     if !self.json {
-                        let what = if self.dry_run {
-                            "would delete"
-                        } else {
-                            "deleted"
-                        };
-                        said.more(|| Ok(say!("{what} {}", row.name)?));
+                        said.more(|| match own {
+                            Some(own) => {
+                                let own = show_bytes(own);
+                                Ok(say!("would delete {}, which holds {own} alone", row.name)?)
+                            }
+                            None => Ok(say!("deleted {}", row.name)?),
+                        });
                     }
                 }
                 Err(error) => {
@@ -95,6 +100,8 @@ impl Prune {
 struct Pruned<'a> {
     kept: Vec<&'a Name>,
     deleted: Vec<&'a Name>,
+    /// What each of these holds alone, of those that would be deleted.
+    own_bytes: Vec<u64>,
     /// They could not be deleted.
     failed: Vec<&'a Name>,
 }
@@ -108,6 +115,9 @@ struct Document {
     deleted: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deleted_bytes: Option<Vec<Option<String>>>,
+    /// With `--dry-run`, what each of `deleted` holds alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    own_bytes: Vec<u64>,
     failed: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failed_bytes: Option<Vec<Option<String>>>,
@@ -123,6 +133,7 @@ impl Pruned<'_> {
             kept_bytes,
             deleted,
             deleted_bytes,
+            own_bytes: self.own_bytes.clone(),
             failed,
             failed_bytes,
         }
@@ -148,6 +159,7 @@ mod tests {
         let pruned = Pruned {
             kept: vec![&good],
             deleted: vec![&good, &bad],
+            own_bytes: Vec::new(),
             failed: Vec::new(),
         };
         let json = serde_json::to_value(pruned.document()).unwrap();
