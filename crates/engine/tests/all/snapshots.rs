@@ -744,7 +744,7 @@ fn change_at_random(seed: u64) {
         .copied()
         .filter(|id| *id != MAIN)
         .collect();
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         delete_telling_space(&volume, std::mem::take(&mut ids));
         twin.subvolumes.retain(|id, _| *id == MAIN);
     }
