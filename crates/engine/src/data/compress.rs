@@ -28,6 +28,8 @@ pub(super) struct Compressible {
     pub(super) first: u64,
     pub(super) data: Buffer,
     pub(super) compression: Compression,
+    /// The same for a frame of one block.
+    pub(super) single_compression: Compression,
     /// A frame that takes as many blocks as before is stored as it is.
     pub(super) must_save_block: bool,
     pub(super) life: Life,
@@ -48,7 +50,11 @@ impl Compressible {
 
     fn compress(&self, (from, to): (usize, usize)) -> Option<Compressed> {
         let content = self.data.get(from * BLOCK_SIZE..to * BLOCK_SIZE)?;
-        if !looks_compressible(content, self.compression) {
+        let compression = match to - from {
+            1 => self.single_compression,
+            _ => self.compression,
+        };
+        if !looks_compressible(content, compression) {
             return None;
         }
         let bytes_max = if self.must_save_block {
@@ -60,7 +66,7 @@ impl Compressible {
             return None;
         }
         let block = self.first + from as u64;
-        Compressed::of(self.ino, block, content, self.compression)
+        Compressed::of(self.ino, block, content, compression)
             .filter(|frame| frame.bytes.len() <= bytes_max)
     }
 
@@ -139,6 +145,14 @@ impl FileData {
             && inode.flags & FLAG_PREALLOCATED == 0;
         may.then_some(told)
     }
+
+    /// The compression of blocks alone in a file with this one. As LZ4 has them they cannot be shared.
+    pub(super) fn single_compression(&self, of_file: Compression) -> Compression {
+        match of_file {
+            Compression::Lz4 if self.dedup.is_some() => Compression::Zstd(1),
+            other => other,
+        }
+    }
 }
 
 /// Whether one of two blocks out of the middle of a frame compresses: most content that does not is like that everywhere.
@@ -195,6 +209,7 @@ mod tests {
             first,
             data,
             compression: Compression::Lz4,
+            single_compression: Compression::Lz4,
             must_save_block,
             life: Life::default(),
         };

@@ -121,7 +121,7 @@ impl FileData {
         look_again(|look| {
             self.read_once(cached.map(|cached| cached.at_look(look)), ino, offset, buf)
         })?;
-        self.note_read(ino, offset, buf);
+        self.note_read(ino, offset, buf, size);
         Ok(len)
     }
 

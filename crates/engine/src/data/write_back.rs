@@ -403,6 +403,7 @@ impl FileData {
                     first,
                     data,
                     compression,
+                    single_compression: self.single_compression(compression),
                     must_save_block: piece.must_save_block,
                     life: piece.life,
                 }),

@@ -155,6 +155,51 @@ fn copies_in_one_batch_are_stored_once() {
     check_counts(&volume);
 }
 
+/// Files of text, those of one block first, and of 33: the last of these is alone in its frame.
+fn small_files(volume: &Volume) -> Vec<(Ino, Vec<u8>)> {
+    let lens = (0..60).map(|number| match number {
+        0..50 => 1,
+        50..58 => 6,
+        _ => 33,
+    });
+    let files = lens.zip(0..).map(|(blocks, number)| {
+        let ino = create(volume).unwrap();
+        let last = text(number, BLOCK - 77);
+        let content = [text(number + 1000, (blocks - 1) * BLOCK), last].concat();
+        write(volume, ino, 0, &content);
+        (ino, content)
+    });
+    let files = files.collect();
+    volume.sync().unwrap();
+    files
+}
+
+const SMALL_FILES_BLOCKS: u64 = 50 + 8 * 6 + 2 * 33;
+
+#[test]
+fn blocks_that_are_compressed_alone_are_stored_once() {
+    for compression in [Compression::Lz4, Compression::Zstd(3)] {
+        let device = fresh(large_zones());
+        let volume = open(&device, compression);
+        let mut files = small_files(&volume);
+        let blocks = valid_blocks(&volume);
+        files.extend(small_files(&volume));
+        assert_eq!(shared_while_written(&volume), SMALL_FILES_BLOCKS);
+        assert_eq!(valid_blocks(&volume), blocks, "{compression:?}");
+        check_counts(&volume);
+        // Without an orderly end: the records alone tell of it. What was read is remembered, the blocks that files end in too.
+        drop(volume);
+        let volume = open(&device, compression);
+        for (ino, content) in &files {
+            assert!(read(&volume, *ino, 0, content.len()) == *content);
+        }
+        small_files(&volume);
+        assert_eq!(shared_while_written(&volume), SMALL_FILES_BLOCKS);
+        assert_eq!(valid_blocks(&volume), blocks, "{compression:?}");
+        check_counts(&volume);
+    }
+}
+
 #[test]
 fn without_the_option_each_copy_takes_its_room() {
     let volume = open_as(&fresh(large_zones()), Options::default());

@@ -268,10 +268,11 @@ impl FileData {
         self.fetch_into(ino, &plan, offset, buf)
     }
 
-    /// Remembers some of what was read.
-    pub(in crate::data) fn note_read(&self, ino: Ino, offset: u64, bytes: &[u8]) {
+    /// Remembers some of what was read of a file of this size.
+    pub(in crate::data) fn note_read(&self, ino: Ino, offset: u64, bytes: &[u8], size: u64) {
         if let Some(dedup) = &self.dedup {
-            dedup.note_read(ino, offset, bytes, self.store.zones.live_data_blocks());
+            let bytes_max = dedup.bytes_for(self.store.zones.live_data_blocks());
+            dedup.note_read(ino, offset, (bytes, size), bytes_max);
         }
     }
 }

@@ -159,14 +159,28 @@ impl Deduplication {
         self.bytes_max.min(share as usize)
     }
 
-    /// Remembers some of the blocks that a file has from a byte on: what is copied is read before it is written.
-    pub(super) fn note_read(&self, ino: Ino, offset: u64, bytes: &[u8], data_blocks: u64) {
+    /// Remembers some of the blocks that a file has from a byte on: what is copied is read before it is written. The last block of the file
+    /// has zeros behind its end.
+    pub(super) fn note_read(
+        &self,
+        ino: Ino,
+        offset: u64,
+        (bytes, size): (&[u8], u64),
+        bytes_max: usize,
+    ) {
         let block_size = BLOCK_SIZE as u64;
         let first = offset.div_ceil(block_size);
         let skipped = (first * block_size - offset) as usize;
         let blocks = bytes.get(skipped..).unwrap_or_default();
-        let mut before: Option<&[u8]> = None;
-        for (block, content) in (first..).zip(blocks.chunks_exact(BLOCK_SIZE)) {
+        let (whole, rest) = blocks.as_chunks::<BLOCK_SIZE>();
+        let mut last = [0; BLOCK_SIZE];
+        if offset + bytes.len() as u64 == size
+            && let Some(start) = last.get_mut(..rest.len())
+        {
+            start.copy_from_slice(rest);
+        }
+        let mut before: Option<&[u8; BLOCK_SIZE]> = None;
+        for (block, content) in (first..).zip(whole.iter().chain([&last])) {
             // Of blocks that repeat, as those of a file that is filled with one byte, none but the first begins a run.
             let is_first = before.replace(content) != Some(content);
             if block.is_multiple_of(READ_SPACING)
@@ -174,7 +188,6 @@ impl Deduplication {
                 && self.table.lock().takes(block)
                 && let Some(hash) = self.hash(content)
             {
-                let bytes_max = self.bytes_for(data_blocks);
                 let mut table = self.table.lock();
                 table.insert(hash, Seen { ino, block }, bytes_max);
             }
