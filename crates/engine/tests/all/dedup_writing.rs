@@ -200,6 +200,33 @@ fn blocks_that_are_compressed_alone_are_stored_once() {
     }
 }
 
+/// Blocks that LZ4 compressed alone, before the option was set, cannot be shared. Looking for their copies ended the search of the batch.
+#[test]
+fn what_cannot_be_shared_keeps_no_other_from_being_found() {
+    let device = fresh(large_zones());
+    let before = Options {
+        dedup: Dedup::None,
+        ..options(Compression::Lz4)
+    };
+    let volume = open_as(&device, before);
+    let files = small_files(&volume);
+    drop(volume);
+    let volume = open(&device, Compression::Lz4);
+    for (ino, content) in &files {
+        assert!(read(&volume, *ino, 0, content.len()) == *content);
+    }
+    small_files(&volume);
+    assert_eq!(shared_while_written(&volume), 8 * 6 + 2 * 32);
+    check_counts(&volume);
+    // The copies of the others can. Those that the longest files end in are too few to be sought behind what is shared with the first.
+    small_files(&volume);
+    assert_eq!(
+        shared_while_written(&volume),
+        8 * 6 + 2 * 32 + SMALL_FILES_BLOCKS - 2
+    );
+    check_counts(&volume);
+}
+
 #[test]
 fn without_the_option_each_copy_takes_its_room() {
     let volume = open_as(&fresh(large_zones()), Options::default());

@@ -22,7 +22,7 @@ use crate::meta::sharing;
 const RUN_BLOCKS_MIN: usize = 4;
 /// Blocks that are read at first to be compared: most that are not equal differ early.
 const FIRST_LOOK_BLOCKS: usize = 8;
-/// Reads of a batch that may turn out to be for nothing: the table has hints.
+/// Comparisons of a batch that may turn out to be for nothing: the table has hints. What cannot be shared is not read, and counts for none.
 const MISSES_MAX: u32 = 32;
 /// Blocks hashed by one job.
 const HASHED_BLOCKS: usize = 32;
@@ -56,6 +56,15 @@ impl Run {
             is_part: false,
         })
     }
+}
+
+/// What came of looking at a block that was seen.
+enum Looked {
+    Equal(Run),
+    /// It was read, and is not equal.
+    Differs,
+    /// Nothing is there that may be shared.
+    NotThere,
 }
 
 /// Hashes of the blocks of a piece; none of those that need not be looked at.
@@ -96,8 +105,12 @@ impl FileData {
                     true => dedup.table.lock().find(hash),
                     false => None,
                 };
-                let run = seen.and_then(|seen| self.equal_run(piece, (done, at), seen, &written));
-                misses += u32::from(seen.is_some() && run.is_none());
+                let looked = seen.map(|seen| self.equal_run(piece, (done, at), seen, &written));
+                misses += u32::from(matches!(looked, Some(Looked::Differs)));
+                let run = match looked {
+                    Some(Looked::Equal(run)) => Some(run),
+                    _ => None,
+                };
                 let run = run.filter(|run| {
                     let blocks = run.before + run.blocks;
                     blocks >= RUN_BLOCKS_MIN || blocks == piece.blocks()
@@ -173,7 +186,7 @@ impl FileData {
         (done, at): (usize, usize),
         seen: Seen,
         written: &Written,
-    ) -> Option<Run> {
+    ) -> Looked {
         let block = piece.first + at as u64;
         let is_in_place = seen.ino == piece.ino && seen.block == block;
         // Ranges of one file must not overlap, also where it is in a snapshot.
@@ -189,18 +202,22 @@ impl FileData {
             limit.min(piece.blocks() - at),
         );
         if forward == 0 {
-            return None;
+            return Looked::NotThere;
         }
         if let Some(run) = written_run(piece, at, (before, forward), seen, written) {
-            return Some(run);
+            return Looked::Equal(run);
         }
         let mut places = Vec::new();
-        let mut step = FIRST_LOOK_BLOCKS;
+        let (mut step, mut is_read) = (FIRST_LOOK_BLOCKS, false);
         while places.len() < forward {
             let start = at + places.len();
             let end = at + forward.min(places.len() + step);
             let content = piece.content(start, end);
-            let equal = self.equal_blocks(seen.ino, seen.block + places.len() as u64, content);
+            let from = seen.block + places.len() as u64;
+            let Some(equal) = self.equal_blocks(seen.ino, from, content) else {
+                break;
+            };
+            is_read = true;
             let wanted = end - start;
             let equal: Vec<Place> = equal.into_iter().map_while(|place| place).collect();
             let is_end = equal.len() < wanted;
@@ -211,20 +228,27 @@ impl FileData {
             step *= 4;
         }
         if places.is_empty() {
-            return None;
+            return match is_read {
+                true => Looked::Differs,
+                false => Looked::NotThere,
+            };
         }
         let blocks = places.len();
         let before = before.min(limit - blocks);
         if before > 0 {
             let content = piece.content(at - before, at);
             let equal = self.equal_blocks(seen.ino, seen.block - before as u64, content);
-            let equal = equal.into_iter().rev().map_while(|place| place);
+            let equal = equal
+                .unwrap_or_default()
+                .into_iter()
+                .rev()
+                .map_while(|place| place);
             let mut all: Vec<Place> = equal.collect();
             all.reverse();
             all.append(&mut places);
             places = all;
         }
-        Some(Run {
+        Looked::Equal(Run {
             before: places.len() - blocks,
             blocks,
             from: seen,
@@ -233,26 +257,27 @@ impl FileData {
     }
 
     /// Where those of some blocks of a file are stored that are equal to `content`, and may be shared as far as that tells. What cannot be
-    /// read is equal to nothing.
-    fn equal_blocks(&self, ino: Ino, from: u64, content: &[u8]) -> Vec<Option<Place>> {
+    /// read is equal to nothing. `None`: none may be shared, and nothing is read.
+    fn equal_blocks(&self, ino: Ino, from: u64, content: &[u8]) -> Option<Vec<Option<Place>>> {
         let to = from + (content.len() / BLOCK_SIZE) as u64;
-        let equal = self.find(ino, from, to).and_then(|found| {
-            let mut places = places_of(&found, from, to);
-            if places.iter().all(Option::is_none) {
-                return Ok(places);
-            }
-            let mut stored = vec![0; content.len()];
-            self.read_stored(ino, &found, (from, to), &mut stored)?;
-            let (stored, content) = (
-                stored.chunks_exact(BLOCK_SIZE),
-                content.chunks_exact(BLOCK_SIZE),
-            );
-            for ((stored, content), place) in stored.zip(content).zip(&mut places) {
-                place.take_if(|_| stored != content);
-            }
-            Ok(places)
-        });
-        equal.unwrap_or_default()
+        let found = self.find(ino, from, to).ok()?;
+        let mut places = places_of(&found, from, to);
+        if places.iter().all(Option::is_none) {
+            return None;
+        }
+        let mut stored = vec![0; content.len()];
+        let read = self.read_stored(ino, &found, (from, to), &mut stored);
+        if read.is_err() {
+            return Some(Vec::new());
+        }
+        let (stored, content) = (
+            stored.chunks_exact(BLOCK_SIZE),
+            content.chunks_exact(BLOCK_SIZE),
+        );
+        for ((stored, content), place) in stored.zip(content).zip(&mut places) {
+            place.take_if(|_| stored != content);
+        }
+        Some(places)
     }
 
     fn read_stored(
