@@ -125,7 +125,7 @@ fn held_beside(path: &Path, info: &Info) -> Option<u64> {
     Some(mounted.held().ok()?.together)
 }
 
-/// The same of one that is not mounted.
+/// What the snapshots of a volume hold that is not mounted.
 fn held_on(path: &Path) -> Option<u64> {
     let device = Arc::new(crate::device::open(path, true).ok()?);
     let filesystem = Filesystem::open_on(device, &Options::read_only()).ok()?;

@@ -28,7 +28,7 @@ pub(super) struct Compressible {
     pub(super) first: u64,
     pub(super) data: Buffer,
     pub(super) compression: Compression,
-    /// The same for a frame of one block.
+    /// Compression of a frame of one block.
     pub(super) single_compression: Compression,
     /// A frame that takes as many blocks as before is stored as it is.
     pub(super) must_save_block: bool,

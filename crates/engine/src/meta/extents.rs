@@ -41,9 +41,14 @@ impl Group {
 
     /// What is shown of them, a hole if that hides something.
     pub(super) fn shown(&self, scope: &Scope) -> Option<&Extent> {
-        let mut newest_first = self.versions.iter().rev();
-        let shown = newest_first.find(|(version, _)| scope.shows(*version));
-        shown.map(|(_, extent)| extent)
+        let (_, extent) = self.versions.get(self.shown_index(scope)?)?;
+        Some(extent)
+    }
+
+    /// Which of them that is.
+    pub(super) fn shown_index(&self, scope: &Scope) -> Option<usize> {
+        let mut versions = self.versions.iter();
+        versions.rposition(|(version, _)| scope.shows(*version))
     }
 
     /// Whether there is something below what a version owns here.
@@ -167,11 +172,8 @@ fn shown_at(meta: &Meta, at: &At, from: u64, to: u64, limit: usize) -> Result<Ve
         return all_of_one(meta, at.ino, from, to, limit);
     }
     some_of(meta, at.ino, from, to, limit, |mut group| {
-        let at = group
-            .versions
-            .iter()
-            .rposition(|(version, _)| at.scope.shows(*version))?;
-        Some(group.versions.swap_remove(at))
+        let shown = group.shown_index(&at.scope)?;
+        Some(group.versions.swap_remove(shown))
     })
 }
 

@@ -75,12 +75,9 @@ fn ensure_at(meta: &Meta, at: &At, from: u64, to: u64) -> Result<()> {
                     }
                 }
             }
-            let block = group.block;
-            let mut newest_first = group.versions.iter().rev();
-            let shown = newest_first.find(|(version, _)| at.scope.shows(*version));
-            let shown = shown.map(|(version, _)| *version);
-            for (version, extent) in group.versions {
-                if shown != Some(version) && !at.scope.owns(version) {
+            let (block, shown) = (group.block, group.shown_index(&at.scope));
+            for (index, (version, extent)) in group.versions.into_iter().enumerate() {
+                if shown != Some(index) && !at.scope.owns(version) {
                     continue;
                 }
                 let mapped = MappedExtent {

@@ -638,7 +638,8 @@ impl Meta {
             .collect()
     }
 
-    /// The same of those that are owned: as many as were absorbed and are not settled, however many others there are.
+    /// Versions that have an item at a place and are owned. The look takes as long as there are absorbed ones that are not settled, however many
+    /// others there are.
     fn owned_at(&self, at: &At, place: &Key) -> Result<Vec<VersionId>> {
         let mut owned = Vec::new();
         for (first, last) in at.scope.owned() {

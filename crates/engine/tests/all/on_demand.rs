@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure ends the test")]
 
-use persimmon_engine::{Error, Intent};
-use persimmon_format::Key;
+use persimmon_engine::{Error, Intent, Volume};
+use persimmon_format::{Ino, Key};
 use persimmon_sim::SimConfig;
 
 use crate::common::{NOW, create, fresh, noise, open, open_staging, small};
@@ -48,6 +48,19 @@ fn batches_over_several_zones_fit_a_volume_nearly_full() {
     volume.sync().unwrap();
 }
 
+/// Writes to a file until the volume is full.
+fn fill(volume: &Volume, file: Ino) {
+    let mut block = 0;
+    let refused = loop {
+        match volume.write(file, block * 4096, &noise(block, 4096), NOW) {
+            Ok(_) => block += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoSpace));
+    volume.sync().unwrap();
+}
+
 /// A preallocated file that was cut inside of a block had the rest of it in the tree, and gave its space back: on a full volume what was left of
 /// the block could not be overwritten any more.
 #[test]
@@ -65,15 +78,7 @@ fn preallocated_blocks_keep_their_space_where_a_file_is_cut() {
     volume.write(again, 7 * 4096, &noise(2, 4096), NOW).unwrap();
     volume.truncate(again, 7 * 4096 + 3000, NOW).unwrap();
     volume.sync().unwrap();
-    let mut block = 0;
-    let refused = loop {
-        match volume.write(other, block * 4096, &noise(block, 4096), NOW) {
-            Ok(_) => block += 1,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(refused, Error::NoSpace));
-    volume.sync().unwrap();
+    fill(&volume, other);
     let content = noise(3, 7 * 4096 + 3000);
     for file in [cut, again] {
         for (at, piece) in content.chunks(4096).enumerate() {
@@ -107,15 +112,7 @@ fn preallocated_blocks_keep_their_space_whatever_is_written_to_them() {
         volume.write(large, block * 4096, &[7; 4096], NOW).unwrap();
         volume.sync_file(large).unwrap();
     }
-    let mut block = 0;
-    let refused = loop {
-        match volume.write(other, block * 4096, &noise(block, 4096), NOW) {
-            Ok(_) => block += 1,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(refused, Error::NoSpace));
-    volume.sync().unwrap();
+    fill(&volume, other);
     let content = noise(2, 32 * 4096);
     for (at, piece) in content.chunks(4096).enumerate() {
         volume.write(large, at as u64 * 4096, piece, NOW).unwrap();

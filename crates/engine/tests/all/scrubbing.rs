@@ -105,6 +105,17 @@ fn log_zone(volume: &Volume) -> ZoneId {
     log
 }
 
+/// A synced file, of which the log alone tells, and the zone of the log.
+fn journaled(device: &Arc<SimDevice>) -> (Volume, ZoneId, Ino, Vec<u8>) {
+    let volume = open(device, Compression::None);
+    let ino = create(&volume).unwrap();
+    let content = noise(1, 3 * BLOCK_SIZE);
+    write(&volume, ino, 0, &content);
+    volume.sync().unwrap();
+    let log = log_zone(&volume);
+    (volume, log, ino, content)
+}
+
 /// Nothing was told of the header of the zone that the log ends in, though what is behind it was durable.
 #[test]
 fn the_header_of_the_newest_log_zone_is_looked_at() {
@@ -129,12 +140,7 @@ fn a_log_of_one_zone_needs_no_header() {
         SimConfig::new(200, 512).host_file(),
     ] {
         let device = fresh(config);
-        let volume = open(&device, Compression::None);
-        let ino = create(&volume).unwrap();
-        let content = noise(1, 3 * BLOCK_SIZE);
-        write(&volume, ino, 0, &content);
-        volume.sync().unwrap();
-        let log = log_zone(&volume);
+        let (volume, log, ino, content) = journaled(&device);
         drop(volume);
         assert!(device.corrupt(log, 0, 99, 1));
         let (volume, report) = Volume::open(device.clone(), Options::default()).unwrap();
@@ -152,12 +158,7 @@ fn a_log_of_one_zone_needs_no_header() {
 #[test]
 fn damage_in_the_log_is_told_and_costs_nothing() {
     let device = fresh(large_zones());
-    let volume = open(&device, Compression::None);
-    let ino = create(&volume).unwrap();
-    let content = noise(1, 3 * BLOCK_SIZE);
-    write(&volume, ino, 0, &content);
-    volume.sync().unwrap();
-    let log = log_zone(&volume);
+    let (volume, log, ino, content) = journaled(&device);
     let end = volume.zones()[log.0 as usize].entry.write_pointer;
     assert!((1..end).all(|block| device.corrupt(log, block, 99, 1)));
     let found = scrub(&volume);

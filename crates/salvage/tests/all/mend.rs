@@ -17,7 +17,7 @@ use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{CheckOptions, Inspector, Report, check};
 use persimmon_salvage::{Loss, Lost, mend};
 use persimmon_sim::SimDevice;
-use persimmon_vfs::{Handle, ROOT, SetAttr};
+use persimmon_vfs::{Handle, Ino, ROOT, SetAttr};
 
 fn look(device: &SimDevice) -> Option<Report> {
     let options = CheckOptions {
@@ -211,21 +211,32 @@ fn of_a_damaged_page_nothing_newer_is_called_lost() {
     }
 }
 
-/// A part of the page table and a page were lost. An older version of the page in the same zone took its place, and nothing was reported.
-#[test]
-fn older_pages_that_count_like_lost_ones_are_told() {
-    let mut fs = Fs::new(32);
+/// Where the leaf with an inode is.
+fn leaf_of(device: &SimDevice, ino: Ino) -> Vec<Addr> {
+    leaves(device, |page| {
+        let mut items = page.items.iter();
+        items.any(|item| item.ino == ino.0 && item.kind == "inode")
+    })
+}
+
+/// A file that was overwritten after a checkpoint and before another one: the page that had it is left in its zone.
+fn with_older_pages(seed: u64) -> (Fs, Ino, Tree) {
+    let mut fs = Fs::new(seed);
     let files = fs.fill(6, 60);
     fs.checkpoint();
     let ino = files[0].2;
     fs.write(ino, 0, &[7; 100_000]);
     fs.checkpoint();
     let truth = fs.tree();
+    (fs, ino, truth)
+}
+
+/// A part of the page table and a page were lost. An older version of the page in the same zone took its place, and nothing was reported.
+#[test]
+fn older_pages_that_count_like_lost_ones_are_told() {
+    let (fs, ino, truth) = with_older_pages(32);
     let device = Arc::new(fs.without(&[]));
-    let leaf = leaves(&device, |page| {
-        let mut items = page.items.iter();
-        items.any(|item| item.ino == ino.0 && item.kind == "inode")
-    });
+    let leaf = leaf_of(&device, ino);
     hurt(&device, live(&footer(&device).mat_chunks));
     let (copy, recovered_of, losses) = recovered(&device);
     assert_eq!((losses, &tree(&copy)), (vec![], &truth));
@@ -245,13 +256,7 @@ fn older_pages_that_count_like_lost_ones_are_told() {
 /// The log and the newest chunk of the page table were lost. An older chunk led to older pages that count like the newer ones, and nothing was reported.
 #[test]
 fn without_the_log_an_older_chunk_does_not_lead_to_older_pages() {
-    let mut fs = Fs::new(33);
-    let files = fs.fill(6, 60);
-    fs.checkpoint();
-    let ino = files[0].2;
-    fs.write(ino, 0, &[7; 100_000]);
-    fs.checkpoint();
-    let truth = fs.tree();
+    let (fs, ino, truth) = with_older_pages(33);
     let device = Arc::new(fs.without(&fs.zones(Role::Log)));
     let (copy, _, losses) = recovered(&device);
     assert_log_alone_lost(&losses);
@@ -262,10 +267,7 @@ fn without_the_log_an_older_chunk_does_not_lead_to_older_pages() {
     assert_log_alone_lost(&losses);
     assert!(tree(&copy) == truth);
     assert!(recovered_of.files_intact > 0);
-    let leaf = leaves(&before, |page| {
-        let mut items = page.items.iter();
-        items.any(|item| item.ino == ino.0 && item.kind == "inode")
-    });
+    let leaf = leaf_of(&before, ino);
     for at in leaf {
         hurt(&device, at);
     }

@@ -228,9 +228,10 @@ impl FileData {
             step *= 4;
         }
         if places.is_empty() {
-            return match is_read {
-                true => Looked::Differs,
-                false => Looked::NotThere,
+            return if is_read {
+                Looked::Differs
+            } else {
+                Looked::NotThere
             };
         }
         let blocks = places.len();
